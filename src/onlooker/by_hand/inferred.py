@@ -48,9 +48,8 @@ def pick_sample(union: CallUnion, samples: Sequence[Sample], index: int | None) 
             )
         return samples[index]
     check_kept(samples)
-    wanted = {path for path, spec in union.union.leaves.items() if isinstance(spec, TensorSpec)}
     for sample in samples:
-        if wanted <= set(leaf_values(sample)):
+        if _is_complete(union, sample):
             return sample
     return max(samples, key=lambda sample: sample.call.n_tensors)
 
@@ -80,7 +79,9 @@ def infer_values(
     """
     sample = pick_sample(union, samples, index)
     if general and index is None and not _exportable(union, sample):
-        better = next((s for s in samples if _complete(union, s) and _exportable(union, s)), None)
+        better = next(
+            (s for s in samples if _is_complete(union, s) and _exportable(union, s)), None
+        )
         if better is None:
             grown = _grown(union, samples)
             if grown is not None:
@@ -97,10 +98,10 @@ def _has(values: Values, path: Path, spec: object) -> bool:
     return path in values and not (values[path] is None and spec != ConstantSpec(None))
 
 
-def _complete(union: CallUnion, sample: Sample) -> bool:
-    return {p for p, s in union.union.leaves.items() if isinstance(s, TensorSpec)} <= set(
-        leaf_values(sample)
-    )
+def _is_complete(union: CallUnion, sample: Sample) -> bool:
+    values = leaf_values(sample)
+    leaves = union.union.leaves.items()
+    return all(path in values for path, spec in leaves if isinstance(spec, TensorSpec))
 
 
 def _exportable(union: CallUnion, sample: Sample) -> bool:

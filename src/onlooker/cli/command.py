@@ -7,7 +7,7 @@ import importlib
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from .options import Group, Option
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Answer", "Command", "ExitCode", "as_options", "to_type"]
+__all__ = ["Answer", "Command", "ExitCode", "as_options", "printing", "to_type"]
 
 
 class ExitCode(IntEnum):
@@ -27,6 +27,11 @@ class ExitCode(IntEnum):
     VERIFIED = 0
     ERROR = 1
     NOT_VERIFIED = 2
+
+    @classmethod
+    def of(cls, holds: bool) -> ExitCode:
+        """The code of a command that proves, or checks."""
+        return cls.VERIFIED if holds else cls.NOT_VERIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,11 @@ class Answer:
     data: Callable[[], dict[str, object]]
     next: str
     pure: bool = False
+
+
+def printing(lines: Iterable[str]) -> Callable[[Console], None]:
+    """A function that prints these lines as they are."""
+    return lambda console: console.file.writelines(f"{line}\n" for line in lines)
 
 
 class Command:

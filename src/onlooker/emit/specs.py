@@ -12,6 +12,7 @@ from typing import Any
 from ..core.path import Attr, Index, Path
 from ..core.plan import LeafPlan, Symbol
 from ..core.sizes.expression import Expression
+from ..core.sizes.formula import symbols_in
 from .traffic import Served
 
 __all__ = ["spec_lines"]
@@ -162,9 +163,5 @@ def _assumptions(served: Served, known: set[str]) -> Iterator[str]:
     regions = served.contract.regions
     for constraint in regions[0].constraints if len(regions) == 1 else ():
         formula = _in_torch(constraint.formula)
-        if formula and _names(constraint.formula) <= {*known, *_FUNCTIONS}:
+        if formula and symbols_in(constraint.formula) <= known:
             yield formula
-
-
-def _names(formula: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(formula)) if isinstance(node, ast.Name)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 
+from ..targets.onnx.runtime.bounds import graphs_inside
 from .contents import Act, Contents, OperatorStep, contents_of, numbers_in
 
 __all__ = ["contents_of_onnx"]
@@ -90,12 +91,7 @@ class _OnnxReader:
         if node.op_type == "Constant":
             self._add_constant(node.output[0], attributes)
             return
-        inner = [
-            graph
-            for attribute in node.attribute
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-        ]
-        for graph in inner:
+        for graph in graphs_inside(node):
             names = [value.name for value in graph.input]
             if names:
                 yield OperatorStep(Act.HAND_ON, tuple(node.input), tuple(names))

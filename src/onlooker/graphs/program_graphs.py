@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import nlargest
 
+from ..core.drawing.alike import unused_name
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
 from ..core.plan import Plan
@@ -147,7 +148,7 @@ class ProgramGraphs:
         for search in self.searches:
             experiments = self._experiments.get(search, ())
             for graph in search.finished():
-                name = _unused_name(graph.name, names)
+                name = unused_name(graph.name, names)
                 names.add(name)
                 notes = tuple(dict.fromkeys((*graph.notes, *search.notes)))
                 probes = tuple(dict.fromkeys((*graph.plan.probes, *experiments)))
@@ -174,16 +175,8 @@ class ProgramGraphs:
         if main is None or first is None or main is first:
             return graphs
         others = [graph for graph in graphs if graph is not main and graph is not first]
-        name = _unused_name(first.name, {first.name, *(graph.name for graph in others)})
+        name = unused_name(first.name, {first.name, *(graph.name for graph in others)})
         return [_renamed(main, first.name), _renamed(first, name), *others]
-
-
-def _unused_name(name: str, names: set[str]) -> str:
-    """Returns the name, with a number behind it where it is in use."""
-    found, number = name, 2
-    while found in names:
-        found, number = f"{name}_{number}", number + 1
-    return found
 
 
 def _renamed(graph: Graph, name: str) -> Graph:

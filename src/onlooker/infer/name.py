@@ -11,6 +11,7 @@ import keyword
 import re
 from collections.abc import Callable, Sequence
 
+from ..core.drawing.alike import unused_name
 from ..core.path import Attr, Key, Path, label_of
 from ..core.spec import Axis
 from .mine import Mined
@@ -66,10 +67,7 @@ def names_of(mined: Mined, given: Given = _nothing) -> dict[str, str]:
             and "sequence" not in names.values()
         ):
             name = "sequence"
-        taken, number = name, 2
-        while taken in names.values():
-            taken, number = f"{name}_{number}", number + 1
-        names[column.name] = taken
+        names[column.name] = unused_name(name, names.values())
     return names
 
 

@@ -7,7 +7,7 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 
-from .source_tests import has_positions, tree_of, tree_of_code
+from .source_tests import has_positions, position_of, tree_of, tree_of_code
 
 __all__ = [
     "ends_step",
@@ -41,7 +41,7 @@ def loop_over(code: CodeType, instruction: int) -> ast.For | None:
         return None
     for node in ast.walk(tree):
         # the place is that of the loop in Python 3.11, and that of what it goes over later
-        if isinstance(node, ast.For) and place in (_position(node), _position(node.iter)):
+        if isinstance(node, ast.For) and place in (position_of(node), position_of(node.iter)):
             return None if node.orelse else node
     return None
 
@@ -157,7 +157,3 @@ def _function_with(file: str, loop: ast.For) -> _Function | None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and loop in ast.walk(node):
             found = node
     return found
-
-
-def _position(node: ast.For | ast.expr) -> tuple[int | None, ...]:
-    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset

@@ -20,6 +20,7 @@ __all__ = [
     "expressions_around",
     "has_positions",
     "parents_in",
+    "position_of",
     "tree_of",
     "tree_of_code",
 ]
@@ -151,13 +152,13 @@ def _tests_in(node: ast.AST, function: ast.AST) -> Iterator[tuple[_Position, Sou
             asked = operand.operand if isinstance(operand, ast.UnaryOp) and is_negated else operand
             if not _is_chain(asked):
                 others = operands[place + 1 :]
-                yield _position(asked), SourceTest(function, node, others, is_negated)
+                yield position_of(asked), SourceTest(function, node, others, is_negated)
     elif isinstance(node, ast.Assign) and len(node.targets) == 1:
         (target,), operands = node.targets, _operands(node.value)
         compares = all(isinstance(one, ast.Compare) and not _is_chain(one) for one in operands)
         if isinstance(target, ast.Name) and compares and _is_read_by_tests(function, target.id):
             for place, operand in enumerate(operands[:-1]):
-                yield _position(operand), SourceTest(function, node, operands[place + 1 :])
+                yield position_of(operand), SourceTest(function, node, operands[place + 1 :])
 
 
 def _is_read_by_tests(function: ast.AST, name: str) -> bool:
@@ -204,7 +205,8 @@ def parents_in(tree: ast.AST) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
-def _position(node: ast.expr) -> _Position:
+def position_of(node: ast.For | ast.expr) -> _Position:
+    """Where a node begins and ends: lines, then columns."""
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 

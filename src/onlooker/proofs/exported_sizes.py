@@ -15,6 +15,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.sizes.expression import Expression
 from ..core.spec import Axis
+from ..torch_internals.sizes import expression_of
 
 __all__ = ["axes_of", "output_kinds", "read_sizes", "sizes_in_plan", "symbols_of"]
 
@@ -82,7 +83,7 @@ def output_kinds(
             continue
         value = getattr(node, "meta", {}).get("val", node)
         if isinstance(value, torch.Tensor):
-            shape = tuple(_in_plan(_size(size), sizes) for size in value.shape)
+            shape = tuple(_in_plan(expression_of(size), sizes) for size in value.shape)
             found.append((str(value.dtype).removeprefix("torch."), shape))
         else:
             is_float = isinstance(value, (float, torch.SymFloat))
@@ -120,12 +121,8 @@ def axes_of(
         value = values.get(by_name[names[leaf.path]])
         if isinstance(value, torch.Tensor):
             found.update(
-                {Axis(leaf.path, dim): _size(size) for dim, size in enumerate(value.shape)}
+                {Axis(leaf.path, dim): expression_of(size) for dim, size in enumerate(value.shape)}
             )
         else:
-            found[Axis(leaf.path, None)] = _size(value)
+            found[Axis(leaf.path, None)] = expression_of(value)
     return found
-
-
-def _size(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size

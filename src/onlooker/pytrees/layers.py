@@ -21,7 +21,7 @@ import torch
 
 from ..core.path import Attr
 from .identity import constant_text
-from .nodes import Opened, qualified_name
+from .nodes import Opened, is_size, qualified_name
 
 __all__ = [
     "FOLLOWING",
@@ -132,7 +132,7 @@ def _is_state(name: str, layer: Any) -> bool:
     """
     value = getattr(layer, name)
     return (
-        holds_tensors(name, value) or _is_counter(name, layer) or (name == ROOM and _is_int(value))
+        holds_tensors(name, value) or _is_counter(name, layer) or (name == ROOM and is_size(value))
     )
 
 
@@ -140,12 +140,8 @@ def _is_counter(name: str, layer: Any) -> bool:
     """True for an int, or a dict of ints, that a method of the layer sets."""
     value = getattr(layer, name)
     cls: type = type(layer)
-    is_number = all(map(_is_int, value.values())) if type(value) is dict else _is_int(value)
+    is_number = all(map(is_size, value.values())) if type(value) is dict else is_size(value)
     return is_number and name in set_by_methods(cls)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 @functools.cache

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from ..core.path import Entry
 
-__all__ = ["ATOMS", "Opened", "is_plain", "qualified_name"]
+__all__ = ["ATOMS", "Opened", "is_plain", "is_size", "qualified_name"]
 
 #: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a
 #: model
@@ -30,6 +30,11 @@ class Opened:
 def qualified_name(cls: type) -> str:
     """``module.Class`` as in an import."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_size(value: Any) -> TypeGuard[int | torch.SymInt]:
+    """True for a whole number, and for a symbol that stands for one in a trace; a bool is none."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def is_plain(value: Any) -> bool:

@@ -41,7 +41,7 @@ from ..model_source.source_loops import may_leave, names_set, read_before_set, s
 from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
 from ..observing.reach import Snapshot
 from ..proofs.decisions import taken_by
-from ..torch_internals.sizes import ShapeEnv, SymNode
+from ..torch_internals.sizes import ShapeEnv, SymNode, expression_of
 from ..torch_internals.trees import tree_map_only
 from .live_part import WRITES, LivePart, held_by, is_traced, is_write, is_written, node_of
 from .repair import Attempt, Repair, Retry
@@ -312,11 +312,7 @@ def _are_alike(before: Any, after: Any) -> bool:
     if type(before) is not type(after) or not isinstance(before, torch.Tensor):
         return False
     is_like = before.dtype == after.dtype and before.device == after.device
-    return is_like and list(map(_size, before.shape)) == list(map(_size, after.shape))
-
-
-def _size(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+    return is_like and [*map(expression_of, before.shape)] == [*map(expression_of, after.shape)]
 
 
 def _decided_by_values(attempt: Attempt) -> Retry | None:

@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from ..contract.served import ServedSizes
-from ..core.drawing.alike import folded, folded_rows
+from ..core.drawing.alike import folded, folded_rows, shortened
 from ..core.runtimes import RUNTIMES
 from ..core.verdict import Focus, Tally
 from .data import GraphReport, ReportData
@@ -93,20 +93,13 @@ class _Drawn:
 def _first(lines: Iterator[str] | Sequence[str], most: int, what: str = "more") -> Iterator[str]:
     """The first lines, each cut to what a reader takes in, and how many more there are."""
     listed = list(lines)
-    yield from map(_cut, listed[:most])
+    yield from (shortened(line, _LONGEST) for line in listed[:most])
     if len(listed) > most:
         yield f"... and {len(listed) - most} {what}"
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
-
-
 def _program(report: ReportData) -> str:
-    targets = dict.fromkeys(
-        ", ".join([graph.target, *(f"{name}={value}" for name, value in graph.options)])
-        for graph in report.graphs
-    )
+    targets = dict.fromkeys(graph.made for graph in report.graphs)
     return f"{report.model}.{report.method} as {' and '.join(targets)}"
 
 
@@ -210,7 +203,7 @@ def _sizes(report: ReportData) -> Iterator[str]:
         seen = f" (watched {_listed(sorted(watched[name]))})" if name in watched else ""
         lines.append(f"{name} {' or '.join(words)}{seen}")
     if report.graphs:
-        yield _cut("; ".join(lines) or "none changes")
+        yield shortened("; ".join(lines) or "none changes", _LONGEST)
     if any(not served.exact or len(served.limited) > _n_told(served) for served in report.served):
         yield "not all of these together: see what is refused"
 
@@ -234,7 +227,7 @@ def _inputs(graphs: Sequence[GraphReport]) -> Iterator[str]:
     yield from _first(_columns(folded_rows(rows)), _MOST_INPUTS, "inputs")
     constants = folded(f"{path}={value}" for path, value in _common_constants(graphs))
     if constants:
-        yield _cut(f"constants: {', '.join(constants)}")
+        yield shortened(f"constants: {', '.join(constants)}", _LONGEST)
 
 
 def _outputs(graphs: Sequence[GraphReport]) -> Iterator[str]:
@@ -274,9 +267,8 @@ def _run(graphs: Sequence[GraphReport]) -> Iterator[str]:
         return
     roots = dict.fromkeys(row.root for row in graphs[0].inputs if not row.remark)
     names = [f"{root}=..." for root in roots] or ["..."]
-    yield _cut(
-        f"program({', '.join(names)}); inside of program.installed(model) the model runs on it"
-    )
+    call = f"program({', '.join(names)}); inside of program.installed(model) the model runs on it"
+    yield shortened(call, _LONGEST)
     file, opener = graphs[0].file, RUNTIMES[graphs[0].target].opener
     elsewhere = f"; without onlooker {opener}('DIR/{file}')" if file and opener else ""
     yield f"program.save('DIR'), and elsewhere onlooker.load('DIR'){elsewhere}"

@@ -22,6 +22,7 @@ from typing import Any
 from ..contract.places import formulas_of
 from ..core.call import ARGUMENTS, OUTPUT, Parameter, Signature, changed_in
 from ..core.contents import GraphContents, Outputs, ProgramContents
+from ..core.drawing.alike import unused_name
 from ..core.errors import UsageError
 from ..core.path import Attr, Index, Name, Path
 from ..core.plan import LeafPlan, Plan
@@ -352,13 +353,9 @@ def _dim(expression: Expression, graph: GraphCode, dims: dict[str, str]) -> str:
             .replace("//", " over ")
             .replace("*", " times ")
         )
-        stem = variable = re.sub(
-            r"\W+", "_", words if not words[0].isdigit() else f"n {words}"
-        ).strip("_")
-        number = 2
-        while variable in dims.values():
-            variable, number = f"{stem}_{number}", number + 1
-        dims[text] = variable
+        if words[0].isdigit():
+            words = f"n {words}"
+        dims[text] = unused_name(re.sub(r"\W+", "_", words).strip("_"), dims.values())
     return dims[text]
 
 

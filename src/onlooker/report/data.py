@@ -117,6 +117,11 @@ class GraphReport:
     watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
     file: str = ""
 
+    @property
+    def made(self) -> str:
+        """The target and its options: ``onnx, opset=21``."""
+        return ", ".join([self.target, *(f"{name}={value}" for name, value in self.options)])
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

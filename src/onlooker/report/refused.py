@@ -10,7 +10,7 @@ from ..contract.served import ServedSizes, served_sizes
 from ..contract.size_sets import SizeSet
 from ..core.call import Signature
 from ..core.contents import GraphContents
-from ..core.drawing.alike import first_few, folded
+from ..core.drawing.alike import first_few, folded, shortened
 from ..core.marks import refused_of
 from ..core.plan import LeafPlan, Plan
 from ..core.sizes.formula import read_formula, variables_of
@@ -114,7 +114,8 @@ def _refused_sizes(
         count = "a condition" if others == 1 else f"one of {others} conditions"
         yield Refusal(f"{where}sizes that break {count} on computed sizes", "", _WATCH)
     if not served.exact and served.cases:
-        shown = " or ".join(f"({_shortened(case)})" for case in served.cases[:_MOST_CASES])
+        cases = [shortened(case, _LONGEST_CASE) for case in served.cases[:_MOST_CASES]]
+        shown = " or ".join(f"({case})" for case in cases)
         count = f"{len(served.cases)} conditions, the first two: "
         first = f"{count if len(served.cases) > _MOST_CASES else ''}{shown}"
         yield Refusal(f"{where}sizes that satisfy none of {first}", "", _WATCH)
@@ -128,10 +129,6 @@ def _change(sizes: SizeSet, plan: Plan, fixed: Collection[str]) -> str:
     if symbol is None or sizes.term in fixed:
         return _WATCH
     return f"observer.export(ranges={{{symbol.name!r}: ({symbol.low}, {symbol.high})}})"
-
-
-def _shortened(case: str) -> str:
-    return case if len(case) <= _LONGEST_CASE else f"{case[: _LONGEST_CASE - 4]} ..."
 
 
 def _is_about(row: ConditionRow, term: str, plan: Plan) -> bool:

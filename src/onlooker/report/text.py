@@ -122,8 +122,7 @@ def _each(lines: Sequence[str], full: bool) -> Sequence[str]:
 
 
 def _axes_table(graph: GraphReport, full: bool) -> Table:
-    made = ", ".join([graph.target, *(f"{name}={value}" for name, value in graph.options)])
-    title = Text(f"{graph.name} ({made}), calls {_listed(graph.calls)}")
+    title = Text(f"{graph.name} ({graph.made}), calls {_listed(graph.calls)}")
     rows: dict[str, list[AxisRow]] = {}
     for row in graph.axes:
         rows.setdefault(row.axis.partition(".shape[")[0], []).append(row)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from .needed import needed
 
 with needed("symbolic sizes"):
@@ -46,6 +50,7 @@ __all__ = [
     "ShapeEnv",
     "SymNode",
     "ValueRanges",
+    "expression_of",
     "free_unbacked_symbols",
     "int_oo",
     "is_contiguous_or_false",
@@ -54,3 +59,8 @@ __all__ = [
     "statically_known_true",
     "symbolic_shapes",
 ]
+
+
+def expression_of(size: Any) -> Any:
+    """The expression of a symbolic size; any other one itself."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     axes = [words_of(row.where) for row in found.violations if row.kind in _OF_AXES]
     following = ("explain", str(options.place), *axes[0]) if axes else ("show", str(options.place))
     return Answer(
-        ExitCode.VERIFIED if found.holds else ExitCode.NOT_VERIFIED,
+        ExitCode.of(found.holds),
         lambda console: console.print(found.tables(full=options.full)),
         found.to_dict,
         to_type(*following),

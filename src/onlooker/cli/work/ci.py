@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from ...core.errors import UsageError
 from ...model_source.user_function import names_a_file
-from ..command import Answer, ExitCode, to_type
+from ..command import Answer, ExitCode, printing, to_type
 from ..command_line import main
 from ..progress import progress
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     failed = [words for name, words in steps.items() if found[name][0]]
     return Answer(
         code,
-        lambda console: console.file.writelines(f"{line}\n" for line in lines),
+        printing(lines),
         lambda: {
             "holds": code == 0,
             "steps": {name: _said(document) for name, (_, document) in found.items()},

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from ...capture.combine import combine, read_captured
 from ...capture.tables import write_tables
-from ..command import Answer, ExitCode, to_type
+from ..command import Answer, ExitCode, printing, to_type
 
 __all__ = ["run"]
 
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     lines = [f"{len(files)} processes in {options.out}", *contradictions]
     return Answer(
         ExitCode.VERIFIED,
-        lambda console: console.file.writelines(f"{line}\n" for line in lines),
+        printing(lines),
         lambda: {
             "into": str(options.out),
             "processes": [{"name": one.name, "digest": one.digest} for one in captured.processes],

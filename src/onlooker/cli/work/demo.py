@@ -92,7 +92,7 @@ def _answer(tiny: TinyModel, exports: list[DemoExport], options: argparse.Namesp
         }
 
     return Answer(
-        ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED,
+        ExitCode.of(verified),
         show,
         data,
         next_command(tiny.name, options),

@@ -166,7 +166,7 @@ def _with_low_memory(options: argparse.Namespace, stderr: TextIO) -> Answer:
         whole = {"verified": False, "files": [str(options.out)], **known}
         return {**whole, "report": made.program.report.to_dict()}
 
-    code = ExitCode.VERIFIED if made.verified else ExitCode.NOT_VERIFIED
+    code = ExitCode.of(made.verified)
     return Answer(code, show, data, to_type("show", str(options.out)))
 
 
@@ -487,7 +487,7 @@ def _answer(
 ) -> Answer:
     report = program.report
     verified = report.verified and all(file.holds for file in files)
-    code = ExitCode.VERIFIED if verified or options.no_verify else ExitCode.NOT_VERIFIED
+    code = ExitCode.of(verified or options.no_verify)
     written = [str(place) for place in (options.out, options.save_recording) if place is not None]
 
     def show(console: Console) -> None:

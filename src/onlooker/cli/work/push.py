@@ -9,7 +9,7 @@ from typing import TextIO
 from ...capture.recorded import read_recording
 from ...disk.manifest import MANIFEST
 from ...keep.publish import CONTRACT, HUB, push_program, push_recording, texts_of
-from ..command import Answer, ExitCode, to_type
+from ..command import Answer, ExitCode, printing, to_type
 from ..progress import progress
 
 __all__ = ["run"]
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     lines += [f"calls were given the text {text!r}, which is published too" for text in texts]
     return Answer(
         ExitCode.VERIFIED,
-        lambda console: console.file.writelines(f"{line}\n" for line in lines),
+        printing(lines),
         lambda: {"published": where, "calls": len(published.calls), "texts": texts},
         to_type("pull", repository, "--out", "contract"),
     )

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     if failed:
         following = ["export", *failed[0].arguments.get("words", ())]
     return Answer(
-        ExitCode.VERIFIED if found.holds else ExitCode.NOT_VERIFIED,
+        ExitCode.of(found.holds),
         lambda console: console.print(found.tables(full=options.full)),
         found.to_dict,
         to_type(*following),

@@ -146,7 +146,7 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
         console.file.write(f"{report.repair_text}\n" if report.repair else "")
 
     return Answer(
-        ExitCode.VERIFIED if report.holds else ExitCode.NOT_VERIFIED,
+        ExitCode.of(report.holds),
         show,
         report.to_dict,
         following,
@@ -303,7 +303,7 @@ def _answer(
         return {**found, "report": program.report.to_dict()} if is_proof else found
 
     place = str(options.place)
-    code = ExitCode.VERIFIED if passed else ExitCode.NOT_VERIFIED
+    code = ExitCode.of(passed)
     following = ["show", place]
     if is_proof and not passed and tally.accepting:
         following = [*options.argv, *as_options(tally.accepting)]

@@ -5,9 +5,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-__all__ = ["counted", "first_few", "first_of", "folded", "folded_rows", "listed_sizes", "named_few"]
+__all__ = [
+    "counted",
+    "first_few",
+    "first_of",
+    "folded",
+    "folded_rows",
+    "listed_sizes",
+    "named_few",
+    "shortened",
+    "unused_name",
+]
 
 #: an index into a list; a dimension, as in ``x.shape[0]``, is none
 _INDEX = re.compile(r"(?<=[\w\])'\"])(?<!\.shape)\[(\d+)\]")
@@ -83,6 +93,27 @@ def named_few(names: Sequence[str], most: int) -> str:
     """
     n_more = len(names) - most
     return ", ".join(names[:most]) + (f" and {n_more} more" if n_more > 0 else "")
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut where it has more characters.
+
+    >>> shortened("a line of some length", 12), shortened("a line", 12)
+    ('a line o ...', 'a line')
+    """
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is in use.
+
+    >>> unused_name("n", ["n", "n_2"]), unused_name("m", ["n"])
+    ('n_3', 'm')
+    """
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found
 
 
 def first_of(text: str) -> str:

@@ -24,6 +24,7 @@ from ...model_source.frames import is_code_of_model, is_own_code, set_local
 from ...model_source.source_tests import tree_of
 from ...observing.reach import Snapshot
 from ...pytrees.identity import slots_of
+from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import statically_known_true
 from .loop_lists import counted_by
 from .steps import Loop, StepIndex
@@ -106,7 +107,7 @@ class KeptBetweenSteps:
         if now is before or (isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)):
             return
         step = len(self._loop.steps) - 1
-        if depth == 0 and _is_int(before) and _is_int(now):
+        if depth == 0 and is_size(before) and is_size(now):
             _, growth = self._counts.setdefault(name, (before, now - before if step == 1 else 0))
             if not statically_known_true(now == before + growth * step):
                 raise self._loop.refused(f"{name} grows by another number in some steps")
@@ -170,10 +171,6 @@ class KeptBetweenSteps:
                 "its results are a list that is read in another way than by torch.stack, torch.cat"
                 f" or [-1]: {counted}"
             )
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def _form(value: Any, known: frozenset[int] = frozenset()) -> Any:

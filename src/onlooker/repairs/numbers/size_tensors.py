@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ...pytrees.nodes import is_size
 from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.sizes import statically_known_true
 from ..repair import Attempt, Repair, Retry
@@ -153,7 +154,7 @@ def _joined(name: str, left: Size, right: Size) -> Size | None:
 
 def _size_of(value: Any) -> Size | None:
     """The size that a number or a tensor is."""
-    if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
+    if is_size(value):
         return value
     if type(value) is not FakeTensor or value.ndim or value.dtype not in (torch.int64, torch.int32):
         return None

@@ -54,15 +54,19 @@ class Editing:
 
     def users_of(self, name: str) -> list[Node]:
         """The nodes that read a weight."""
-        spec = next(one for one in self.specs if one.target == name)
+        spec = self._spec_of(name)
         return list(self.nodes[spec.arg.name].users)
+
+    def _spec_of(self, name: str) -> InputSpec:
+        found: InputSpec = next(one for one in self.specs if one.target == name)
+        return found
 
     @contextlib.contextmanager
     def in_place_of(self, name: str) -> Iterator[Callable[[str, torch.Tensor], Node]]:
         """Inside the block nodes are added before all others; gives a function that adds a buffer,
         whose placeholder stands before that of the weight.
         """
-        spec = next(one for one in self.specs if one.target == name)
+        spec = self._spec_of(name)
 
         def buffer(what: str, value: torch.Tensor) -> Node:
             return self.add_buffer(f"{name}_{what}", value, spec)
@@ -90,7 +94,7 @@ class Editing:
 
     def put(self, name: str, made: Node) -> None:
         """Lets all read a node in the place of a weight, which goes."""
-        spec = next(one for one in self.specs if one.target == name)
+        spec = self._spec_of(name)
         old = self.nodes[spec.arg.name]
         old.replace_all_uses_with(made)
         self.graph.erase_node(old)

@@ -14,9 +14,10 @@ from ...core.errors import ExportError
 from ...core.sizes.formula import read_formula
 from ...trace.graph import Graph
 from ..places import places_of
+from .runtime.bounds import graphs_inside
 from .weights import external_proto, large_tensors
 
-__all__ = ["MERGED", "SELECTOR", "merged_model"]
+__all__ = ["MERGED", "SELECTOR", "merged_model", "models_of"]
 
 
 # Nodes of ONNX that say by the sizes of the inputs which graph of a merged model takes a call.
@@ -364,12 +365,16 @@ def _offset(weight: Any) -> str:
     return next(str(entry.value) for entry in weight.external_data if entry.key == "offset")
 
 
+def models_of(graphs: Sequence[Graph]) -> list[Any]:
+    """The models of some graphs, each once: several graphs may be one model."""
+    return list({id(graph.artifact.model): graph.artifact.model for graph in graphs}.values())
+
+
 def _nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _nodes(inner)
+        for inner in graphs_inside(node):
+            yield from _nodes(inner)
 
 
 def _choice(

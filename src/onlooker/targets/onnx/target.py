@@ -31,7 +31,7 @@ from ..target import REDUCED, Calibration, file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
-from .merge import MERGED, SELECTOR, merged_model
+from .merge import MERGED, SELECTOR, merged_model, models_of
 from .names import name_model
 from .runtime.kernels import no_kernels, warn_of_kernels
 from .runtime.run import ort_runner
@@ -174,7 +174,7 @@ class Onnx:
 
         :raises ExportError: ``not-mergeable``
         """
-        models = list({id(graph.artifact.model): graph.artifact.model for graph in graphs}.values())
+        models = models_of(graphs)
         share(models)
         if len(models) > 1:
             models = [merged_model(models, graphs)]

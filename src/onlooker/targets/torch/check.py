@@ -89,15 +89,12 @@ def _is_built(node: ast.expr, in_power: bool) -> bool:
         case ast.Name(id="true" | "false" | "oo" | "int_oo"):
             return True
         case ast.Call(
-            func=ast.Name(id="Symbol"), args=[ast.Constant(value=str() as name)], keywords=flags
+            func=ast.Name(id="Symbol" | "Float" as kind),
+            args=[ast.Constant(value=str() as text)],
+            keywords=flags,
         ):
-            return _NAME_OF_SIZES.fullmatch(name) is not None and all(
-                _is_flag(flag) for flag in flags
-            )
-        case ast.Call(
-            func=ast.Name(id="Float"), args=[ast.Constant(value=str() as text)], keywords=flags
-        ):
-            return _FLOAT.fullmatch(text) is not None and all(_is_flag(flag) for flag in flags)
+            form = _NAME_OF_SIZES if kind == "Symbol" else _FLOAT
+            return form.fullmatch(text) is not None and all(map(_is_flag, flags))
         case ast.Call(func=ast.Name(id="Integer" | "Rational"), args=numbers, keywords=[]):
             return all(_is_number(number) for number in numbers)
         case ast.Call(

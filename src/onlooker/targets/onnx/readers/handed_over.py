@@ -14,7 +14,7 @@ from ....core.plan import LeafPlan
 from ....trace.graph import Graph
 from ...names import names_of
 from ..files import write_models
-from ..merge import SELECTOR, merged_model
+from ..merge import SELECTOR, merged_model, models_of
 from ..weights import MOST_IN_ONE_FILE, share
 
 __all__ = [
@@ -93,7 +93,7 @@ def handed_over(graphs: Sequence[Graph]) -> HandedOver:
 
     :raises ExportError: ``not-mergeable``
     """
-    models = list({id(graph.artifact.model): graph.artifact.model for graph in graphs}.values())
+    models = models_of(graphs)
     share(models)
     model = merged_model(models, graphs) if len(models) > 1 else models[0].clone()
     made = HandedOver(model)

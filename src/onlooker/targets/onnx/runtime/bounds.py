@@ -14,7 +14,7 @@ from typing import Any
 
 from ....disk.text import damaged
 
-__all__ = ["NOT_FOLDED", "check_bounds"]
+__all__ = ["NOT_FOLDED", "check_bounds", "graphs_inside"]
 
 #: the optimizers of ONNX Runtime that compute constants while a session is made
 NOT_FOLDED = ("ConstantFolding", "ConstantFoldingDQ")
@@ -102,10 +102,17 @@ def _nodes(holder: Any) -> Iterator[Any]:
 def _inner_graphs(holder: Any) -> Iterator[Any]:
     below = list(holder.node)
     while below:
-        for attribute in below.pop().attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield graph
-                below += graph.node
+        for graph in graphs_inside(below.pop()):
+            yield graph
+            below += graph.node
+
+
+def graphs_inside(node: Any) -> Iterator[Any]:
+    """The graphs among the attributes of a node of protobuf: the branches of an ``If``, the body of a loop."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _is_sparse(holder: Any) -> bool:

@@ -43,11 +43,15 @@ class AskedAxes:
         if name is not None:
             self.names.setdefault(path, {})[dim] = name
 
+    def moving(self, path: str) -> set[int]:
+        """The axes of a tensor that have to change, or may."""
+        return {*self.dynamic.get(path, ()), *self.free.get(path, ())}
+
     def static(self, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> dict[str, list[int]]:
         """The axes that stay, of tensors of these shapes."""
         found: dict[str, list[int]] = {}
         for path, seen in shapes.items():
-            moving = {*self.dynamic.get(path, ()), *self.free.get(path, ())}
+            moving = self.moving(path)
             stays = [dim for dim in range(len(seen[0])) if dim not in moving]
             if stays:
                 found[path] = stays

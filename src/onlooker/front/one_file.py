@@ -186,7 +186,7 @@ def _check_changing(
     :raises UsageError: ``axis-not-named``
     """
     for path, dims in changing.dynamic.items():
-        known = {*asked.dynamic.get(path, ()), *asked.free.get(path, ())}
+        known = asked.moving(path)
         for dim in dims:
             if dim in known:
                 continue

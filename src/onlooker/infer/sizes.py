@@ -43,6 +43,7 @@ __all__ = [
     "is_general",
     "is_possible",
     "large_symbols",
+    "least_sizes",
     "listed",
     "middle_sizes",
     "observed_sizes",
@@ -460,7 +461,7 @@ def trial_sizes(
     but 0 gives other middle and large sizes.
     """
     middle = middle_sizes(plan, seed) if middle is None else middle
-    least = {s.name: s.nearest(s.low) for s in plan.symbols} if least is None else least
+    least = least_sizes(plan) if least is None else least
     ones = {s.name: s.nearest(max(least[s.name], 1)) for s in plan.symbols}
     shift = random.Random(seed).randrange(24) if seed else 0
     proposals = [middle, ones, least]
@@ -479,6 +480,11 @@ def trial_sizes(
             seen.append(sizes)
             trials.append(sizes)
     return trials
+
+
+def least_sizes(plan: Plan) -> dict[str, int]:
+    """The least size of each symbol."""
+    return {symbol.name: symbol.nearest(symbol.low) for symbol in plan.symbols}
 
 
 def listed(sizes: Sizes) -> str:

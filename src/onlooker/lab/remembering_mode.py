@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..proofs.operators import facts_of, flat
+from ..pytrees.nodes import SYMBOLIC
 from ..torch_internals.fake_tensors import (
     FakeTensor,
     FakeTensorMode,
@@ -100,7 +101,7 @@ class RememberingMode(BesideCompilers, FakeTensorMode):  # type: ignore[no-untyp
             )
         if kind in (list, tuple):
             return tuple(map(self._key_of, value))
-        if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             raise NotImplementedError
         return kind, value
 

@@ -13,6 +13,7 @@ import linecache
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
+from typing import TypeGuard
 
 __all__ = [
     "SourceTest",
@@ -145,7 +146,7 @@ def _tests_of(file: str) -> dict[_Position, SourceTest]:
 
 
 def _tests_in(node: ast.AST, function: ast.AST) -> Iterator[tuple[_Position, SourceTest]]:
-    if isinstance(node, ast.IfExp) or (isinstance(node, ast.If) and not node.orelse):
+    if _is_test(node):
         operands = _operands(node.test)
         for place, operand in enumerate(operands):
             is_negated = isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not)
@@ -161,13 +162,14 @@ def _tests_in(node: ast.AST, function: ast.AST) -> Iterator[tuple[_Position, Sou
                 yield position_of(operand), SourceTest(function, node, operands[place + 1 :])
 
 
+def _is_test(node: ast.AST) -> TypeGuard[ast.If | ast.IfExp]:
+    """True for a branch without ``else``, and for a choice between two values."""
+    return isinstance(node, ast.IfExp) or (isinstance(node, ast.If) and not node.orelse)
+
+
 def _is_read_by_tests(function: ast.AST, name: str) -> bool:
     """True for a name that decides branches without ``else``, and is read by nothing else."""
-    tests = {
-        id(node.test)
-        for node in ast.walk(function)
-        if isinstance(node, ast.IfExp) or (isinstance(node, ast.If) and not node.orelse)
-    }
+    tests = {id(node.test) for node in ast.walk(function) if _is_test(node)}
     return all(id(node) in tests for node in _reads(function, name))
 
 

@@ -52,6 +52,7 @@ from typing import Any
 import torch
 
 from ..pytrees.identity import slots_of
+from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
 from .effects import MISSING, Effect, shown, was_written, write_mark
 
@@ -63,7 +64,7 @@ _ATOMS = frozenset(
     {
         *_PLAIN,
         *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
-        *(torch.SymInt, torch.SymFloat, torch.SymBool),
+        *SYMBOLIC,
         *(range, slice, type(...), type(NotImplemented)),
         *(BuiltinFunctionType, type(torch.ops.aten.add.Tensor)),
     }

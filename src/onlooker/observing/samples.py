@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from ..core.call import Call, Join
 from ..core.structure import Tree
 from ..pytrees.joins import join_tensors, joined, joined_results
-from ..pytrees.numbers import is_same
+from ..pytrees.numbers import has_floats, is_same
 from ..pytrees.open import close_tree
 from .budget import MemoryBudget, in_words
 from .copies import copy_leaves, held_storages
@@ -46,6 +46,12 @@ class Sample:
         """A fresh copy of the arguments, so that a model may change them in place."""
         copied: dict[str, Any] = close_tree(self.inputs.structure, copy_leaves(self.inputs.leaves))
         return copied
+
+    def floats(self) -> Iterator[torch.Tensor]:
+        """The tensors of floats among the arguments that have values."""
+        for leaf in self.inputs.leaves:
+            if has_floats(leaf) and leaf.layout == torch.strided and not leaf.is_meta:
+                yield leaf
 
     def joined(self, joins: Sequence[Join]) -> Sample:
         """The call as graphs see it: each joined list is a list of one tensor."""

@@ -28,6 +28,7 @@ import sympy
 import torch
 
 from ..pytrees.comparisons.digest import digest_of
+from ..pytrees.nodes import SYMBOLIC
 from ..torch_internals.operators import OpOverload
 from .operators import CASTS, COPIES, DROPOUTS, asserts, attribute_of, facts_of
 
@@ -92,7 +93,7 @@ def normal(value: Any) -> Any:
     """
     if isinstance(value, Numbered):
         return ("tensor", value.number)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC):
         value = value.node.expr
     if isinstance(value, sympy.Basic):
         return int(value) if value.is_Integer else ("size", value)

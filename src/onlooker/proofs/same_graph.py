@@ -31,6 +31,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.export.graph_signature import InputKind
 
+from ..pytrees.nodes import SYMBOLIC
 from ..torch_internals.graph_modules import nodes_reached
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import FloorDiv, IntTrueDiv, PythonMod
@@ -254,7 +255,7 @@ class _Second(_Walk):
 
     def size(self, value: Any) -> Any:
         """A symbolic number as an expression of the plan; a number as it is."""
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(value, SYMBOLIC):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             value = value.xreplace(self._sizes)
@@ -399,9 +400,7 @@ class _First(_Walk):
 
 
 def _gives_size(node: torch.fx.Node) -> bool:
-    return isinstance(
-        node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
-    )
+    return isinstance(node.meta.get("val"), (*SYMBOLIC, int, float, bool))
 
 
 def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -10,11 +10,12 @@ import torch
 
 from ..core.path import Entry
 
-__all__ = ["ATOMS", "Opened", "is_plain", "is_size", "qualified_name"]
+__all__ = ["ATOMS", "SYMBOLIC", "Opened", "is_plain", "is_size", "qualified_name"]
 
-#: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a
-#: model
-ATOMS = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
+#: the classes of the numbers that are met while torch traces a model
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+#: the classes of the leaves that are no tensors
+ATOMS = (bool, int, float, str, type(None), *SYMBOLIC)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

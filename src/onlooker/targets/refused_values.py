@@ -25,6 +25,7 @@ from ..core.marks import FINITE, NUMBERS, ids_mark
 from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
 from ..proofs.operators import MOVES
+from ..torch_internals.graph_modules import placeholders_of
 from ..trace.graph import Graph
 
 __all__ = ["bound_to_values", "not_finite"]
@@ -67,11 +68,7 @@ def _marked(graph: Graph, *marks: str) -> Graph:
 
 
 def _has_nan(sample: Sample) -> bool:
-    return any(
-        leaf.is_floating_point() and bool(leaf.isnan().any())
-        for leaf in sample.inputs.leaves
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_meta
-    )
+    return any(bool(floats.isnan().any()) for floats in sample.floats())
 
 
 def _asks_for_nan(graph: Graph) -> bool:
@@ -82,7 +79,7 @@ def _asks_for_nan(graph: Graph) -> bool:
 
 def _marks_of_ids(graph: Graph) -> Iterator[str]:
     """Yields a mark for each input whose elements all are rows of tables of known lengths."""
-    nodes = {node.name: node for node in graph.artifact.graph.find_nodes(op="placeholder")}
+    nodes = placeholders_of(graph.artifact)
     for path, name in graph.names.items():
         node = nodes.get(name)
         tables = [] if node is None or not _holds_ids(node) else list(_tables_of(node))

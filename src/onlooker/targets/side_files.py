@@ -13,7 +13,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.support.kinds import as_path
 
-__all__ = ["copy_tokenizer", "side_files"]
+__all__ = ["copy_tokenizer", "side_files", "write_json"]
 
 #: what tokenizers, processors and configurations are written as
 _SUFFIXES = frozenset({".json", ".jinja", ".model", ".tiktoken", ".txt"})
@@ -60,4 +60,10 @@ def _name_known_class(folder: Path) -> None:
     settings = json.loads(path.read_text(encoding="utf-8"))
     if settings.get("tokenizer_class") == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        write_json(path, settings)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a file that people read too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,14 @@ import torch
 from torch.export.graph_signature import InputSpec, OutputSpec
 from torch.fx import GraphModule, Node
 
-__all__ = ["copied_module", "modules_of", "nodes_of", "nodes_reached", "with_module"]
+__all__ = [
+    "copied_module",
+    "modules_of",
+    "nodes_of",
+    "nodes_reached",
+    "placeholders_of",
+    "with_module",
+]
 
 
 def copied_module(program: torch.export.ExportedProgram) -> GraphModule:
@@ -51,6 +58,11 @@ def with_module(
 def modules_of(program: torch.export.ExportedProgram) -> list[GraphModule]:
     """The modules of all graphs, the outer one first."""
     return [one for one in program.graph_module.modules() if isinstance(one, GraphModule)]
+
+
+def placeholders_of(program: torch.export.ExportedProgram) -> dict[str, Node]:
+    """The inputs of the outer graph by their names; weights are among them."""
+    return {node.name: node for node in program.graph.find_nodes(op="placeholder")}
 
 
 def nodes_of(program: torch.export.ExportedProgram) -> Iterator[Node]:

@@ -16,11 +16,11 @@ import torch
 from sympy.logic.boolalg import BooleanAtom
 
 from ..pytrees.identity import attributes_of
+from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unread import is_unknown
 
 __all__ = ["as_output", "is_output"]
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _chosen: Any = torch.sym_ite
 _MOST_LOOKED_AT = 10_000
 
@@ -61,7 +61,7 @@ def _symbolic_in(value: Any) -> Iterator[Any]:
     waiting = [value]
     while waiting and len(seen) < _MOST_LOOKED_AT:
         here = waiting.pop()
-        if isinstance(here, _SYMBOLIC):
+        if isinstance(here, SYMBOLIC):
             yield here
         elif id(here) not in seen and not isinstance(here, (torch.Tensor, torch.nn.Module, type)):
             seen.add(id(here))

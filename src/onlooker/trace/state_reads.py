@@ -33,6 +33,7 @@ from ..observing.attribute_reads import reads_are_told
 from ..observing.effects import MISSING, Effect
 from ..observing.reach import Holder, ObjectState, Snapshot
 from ..patches.swap import swapped
+from ..torch_internals.graph_modules import placeholders_of
 from ..torch_internals.tensor_marks import memories_in, memory_of
 from ..torch_internals.trees import tree_leaves
 
@@ -73,7 +74,7 @@ def tensors_read(
         memory: path for path, change in written.items() for memory in memories_in(change.before)
     }
     found: dict[str, str] = {}
-    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    nodes = placeholders_of(program)
     for spec in program.graph_signature.input_specs if places else ():
         name = spec.target or ""
         value = program.state_dict.get(name, program.constants.get(name))

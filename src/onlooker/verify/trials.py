@@ -24,7 +24,14 @@ from ..core.precision import is_calibrated
 from ..core.sizes.expression import Sizes
 from ..core.structure import Result
 from ..core.verdict import Check, Focus, Outcome, Scores
-from ..infer.sizes import are_in_range, is_general, middle_sizes, size_label, trial_sizes
+from ..infer.sizes import (
+    are_in_range,
+    is_general,
+    least_sizes,
+    middle_sizes,
+    size_label,
+    trial_sizes,
+)
 from ..materialise.arguments import Calls
 from ..materialise.extremes import BOUNDLESS, EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
@@ -423,11 +430,7 @@ class _Unseen:
 
 
 def _has_infinite(sample: Sample) -> bool:
-    return any(
-        leaf.is_floating_point() and bool(leaf.isinf().any())
-        for leaf in sample.inputs.leaves
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_meta
-    )
+    return any(bool(floats.isinf().any()) for floats in sample.floats())
 
 
 def _small_sizes(graph: Graph, used: Sequence[Sizes], seed: int) -> tuple[Sizes, Sizes]:
@@ -439,7 +442,7 @@ def _small_sizes(graph: Graph, used: Sequence[Sizes], seed: int) -> tuple[Sizes,
     """
     plan, sizes = graph.plan, _own_sizes(graph)
     if not _is_promised(graph, sizes):
-        return middle_sizes(plan, seed), {s.name: s.nearest(s.low) for s in plan.symbols}
+        return middle_sizes(plan, seed), least_sizes(plan)
     shift = random.Random(seed).randrange(_SHIFTS) if seed else 0
     for symbol in plan.symbols:
         name, taken = symbol.name, [*_smaller(graph, sizes, symbol, least=2)]
@@ -515,9 +518,8 @@ def _of_asked(unseen: _Unseen, asked: Sizes) -> Iterator[Trial]:
     ones where those are too many for a bound of the model.
     """
     plan, contract = unseen.plan, unseen.graph.contract
-    least = {symbol.name: symbol.nearest(symbol.low) for symbol in plan.symbols}
     choices = [{**middle_sizes(plan, unseen.seed), **asked}, {**unseen.small, **asked}]
-    choices = [*filter(unseen.is_promised, choices), *choices, {**least, **asked}]
+    choices = [*filter(unseen.is_promised, choices), *choices, {**least_sizes(plan), **asked}]
     sizes = next((one for one in choices if not contract.ended(one)), choices[0])
     ended = contract.ended(sizes)
     if ended:

@@ -22,6 +22,7 @@ from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
 from ...proofs.decisions import Decision
 from ...proofs.path_condition import in_sizes, symbol_of, written
+from ...pytrees.nodes import SYMBOLIC
 from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
 from ...torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
@@ -176,7 +177,7 @@ def _has_symbols(value: Any) -> bool:
         return any(map(_has_symbols, value.values()))
     if isinstance(value, (list, tuple)):
         return any(map(_has_symbols, value))
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, SYMBOLIC)
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...torch_internals.trees import torch_pytree
+from ..nodes import SYMBOLIC
 from .caches import describe_cache
 from .tensors import array_text, is_array, ort_value_text, tensor_text
 
@@ -175,7 +176,7 @@ def _dimension(value: Any, details: Details) -> str | None:
         return f"Dim({value.__name__})"
     if isinstance(value, shapes._DimHint):
         return value.type.name if value.min is None and value.max is None else repr(value)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC):
         return type(value).__name__
     return None
 

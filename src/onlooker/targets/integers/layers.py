@@ -14,6 +14,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from ...core.errors import UsageError
+from ...torch_internals.graph_modules import placeholders_of
 from ...trace.graph import Graph
 from .editing import axis_of_outputs
 
@@ -40,7 +41,7 @@ def weights_of_products(program: torch.export.ExportedProgram) -> dict[str, int]
     A weight that something else reads too, as an embedding does that is tied to the scores, stays as
     it is.
     """
-    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    nodes = placeholders_of(program)
     found = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind is not InputKind.PARAMETER and spec.kind is not InputKind.BUFFER:

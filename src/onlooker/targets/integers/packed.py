@@ -29,7 +29,7 @@ from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 
 from ...proofs.operators import MOVES
-from ...torch_internals.graph_modules import nodes_reached
+from ...torch_internals.graph_modules import nodes_reached, placeholders_of
 from ...torch_internals.operators import OpOverload, know_quantised_operators
 from .editing import PRODUCTS, Editing, axis_of_outputs
 
@@ -132,7 +132,7 @@ class _Weights:
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self._values: dict[Node, tuple[InputSpec, torch.Tensor]] = {}
-        placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+        placeholders = placeholders_of(program)
         changed = set(program.graph_signature.buffers_to_mutate.values())
         tensors = {**program.constants, **program.state_dict}
         for spec in program.graph_signature.input_specs:

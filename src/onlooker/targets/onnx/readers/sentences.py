@@ -12,7 +12,6 @@ of version 6 by its own name.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 from ....core.errors import OnlookerWarning, UnsupportedError, warn
 from ....core.plan import LeafPlan
 from ....trace.graph import Graph
-from ...side_files import copy_tokenizer
+from ...side_files import copy_tokenizer, write_json
 from .handed_over import handed_over, longest_served, why_refused
 
 __all__ = ["is_sentence_transformer", "write_sentence_transformers"]
@@ -87,7 +86,7 @@ def write_sentence_transformers(graphs: Sequence[Graph], folder: Path, model: An
     made.write(folder / "onnx" / "model.onnx")
     transformer.auto_model.config.save_pretrained(folder)
     copy_tokenizer(model.tokenizer, folder)
-    _write_json(
+    write_json(
         folder / "modules.json",
         [
             {
@@ -100,13 +99,13 @@ def write_sentence_transformers(graphs: Sequence[Graph], folder: Path, model: An
         ],
     )
     settings = {"max_seq_length": length, "do_lower_case": False}
-    _write_json(folder / "sentence_bert_config.json", settings)
+    write_json(folder / "sentence_bert_config.json", settings)
     about = {
         "prompts": dict(model.prompts),
         "default_prompt_name": model.default_prompt_name,
         "similarity_fn_name": model.similarity_fn_name,
     }
-    _write_json(folder / "config_sentence_transformers.json", about)
+    write_json(folder / "config_sentence_transformers.json", about)
 
 
 def _refused(reason: str, hint: str = "") -> UnsupportedError:
@@ -128,7 +127,7 @@ def _written_modules(modules: Sequence[Any], folder: Path) -> list[tuple[str, st
         path = f"{number}_{kind}"
         (folder / path).mkdir(parents=True)
         if kind == "Pooling":
-            _write_json(folder / path / "config.json", _pooling(module))
+            write_json(folder / path / "config.json", _pooling(module))
         elif kind != "Normalize":
             raise _refused(f"{kind}, a module of it, is not known here")
         found.append((path, kind))
@@ -177,8 +176,3 @@ def _longest(graphs: Sequence[Graph], transformer: Any, tokenizer: Any) -> int:
             )
         )
     return served
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

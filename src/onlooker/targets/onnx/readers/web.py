@@ -16,7 +16,7 @@ from ....core.errors import UnsupportedError, UsageError
 from ....core.support.kinds import as_path
 from ....core.verdict import Tally
 from ....trace.graph import Graph
-from ...side_files import copy_tokenizer
+from ...side_files import copy_tokenizer, write_json
 from .handed_over import handed_over
 
 __all__ = ["DTYPES", "WebFile", "check_for_web", "checked_dtypes", "write_model", "write_settings"]
@@ -188,4 +188,4 @@ def write_settings(
     if outside:
         own = settings.setdefault("transformers.js_config", {})
         own["use_external_data_format"] = dict.fromkeys(outside, 1)
-    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    write_json(path, settings)

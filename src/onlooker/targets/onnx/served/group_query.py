@@ -296,14 +296,15 @@ def _fuse(model: Any, node: Any, sizes: SizeNodes, biases: dict[int, Any]) -> No
     by_token = tape.op("Reshape", [output, split])
     result = tape.op("Transpose", [by_token], attributes={"perm": [0, 2, 1, 3]})
     old = node.outputs[0]
-    for made, like in ((present_key, key.present), (present_value, value.present), (result, old)):
+    alike = ((present_key, key.present), (present_value, value.present), (result, old))
+    for made, like in alike:
         made.shape, made.dtype = like.shape, like.dtype
     batch_size, tokens = query.shape[0], query.shape[2]
     output.shape = onnx_ir.Shape([batch_size, tokens, heads * head_size])
     by_token.shape = onnx_ir.Shape([batch_size, tokens, heads, head_size])
     output.dtype = by_token.dtype = query.dtype
     graph.insert_before(node, tape.nodes)
-    for made, like in ((present_key, key.present), (present_value, value.present), (result, old)):
+    for made, like in alike:
         sizes.replace(like, made)
 
 

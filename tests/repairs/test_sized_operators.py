@@ -90,6 +90,24 @@ def test_torch_makes_the_size_a_constant(name: str) -> None:
     assert fixed or any(" == " in guard for guard in program._guards_code)
 
 
+def counted(x: torch.Tensor) -> torch.Tensor:
+    """The rows of each label, of which there are as many as the values say."""
+    return F.one_hot(x.abs().amax(1).long()).float().mT @ x
+
+
+def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
+    model, observer = Uses(counted), InputObserver()
+    calls = [torch.tensor(rows).float() for rows in ([[0, 2], [1, 0]], [[3, 1], [0, 0], [2, 1]])]
+    with observer(model):
+        for call in calls:
+            model(call)
+    program = observer.export()
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    for rows in ([[0.0, 0.0]], [[7.0, 1.0], [0.0, 2.0]], [[1.0, 0.0]] * 5):
+        torch.testing.assert_close(program(torch.tensor(rows)), model(torch.tensor(rows)))
+
+
 @given(
     st.floats(-100, 100, width=32),
     st.floats(-100, 100, width=32),

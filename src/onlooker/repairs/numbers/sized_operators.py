@@ -90,7 +90,10 @@ def _rfftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **op
 
 def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:
     if isinstance(num_classes, int):
-        return NotImplemented
+        if num_classes != -1:
+            return NotImplemented
+        num_classes = tensor.max().item() + 1  # as many as the values say
+        return torch.nn.functional.one_hot(tensor, num_classes)
     classes = torch.arange(num_classes, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(torch.int64)
 
@@ -219,7 +222,6 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.fft.rfftfreq: _rfftfreq,
     torch.istft: refs.istft,
     torch.Tensor.istft: refs.istft,
-    torch.nn.functional.one_hot: _one_hot,
     torch.nn.functional.avg_pool1d: _mean_of_all(1),
     torch.nn.functional.avg_pool2d: _mean_of_all(2),
     torch.nn.functional.avg_pool3d: _mean_of_all(3),
@@ -230,6 +232,7 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
 _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.affine_grid: _affine_grid,
     torch.affine_grid_generator: _affine_grid,
+    torch.nn.functional.one_hot: _one_hot,
     torch.nn.functional.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
@@ -244,7 +247,7 @@ SIZED_OPERATORS = Repair(
     "operators that keep sizes",
     "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
     " a size would do, and get that of the example. They are computed by functions that keep"
-    " the size, and give the same bits.",
+    " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

@@ -52,6 +52,31 @@ def reflected(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, x.new_zeros(x.shape[0], 1)], dim=1).reshape(-1, n)
 
 
+def levels(x: torch.Tensor) -> torch.Tensor:
+    """A level and its half, of which a tensor has the sizes."""
+    batch, height, width = x.shape[0], x.shape[1] // 2, 2
+    shapes = torch.as_tensor([(height, width), (height, 1)], dtype=torch.long)
+    rows = torch.cat([x[:, : 2 * height], x[:, :height]], 1)
+    parts = rows.split([int(h * w) for h, w in shapes], 1)
+    first, second = (part.view(batch, int(h), int(w)) for part, (h, w) in zip(parts, shapes, strict=True))
+    return first + second
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = (torch.tensor(x.shape) // 2).tolist()
+    return x.reshape(-1)[: 4 * rows * columns].reshape(rows, columns, 4)
+
+
+def blocks(x: torch.Tensor) -> torch.Tensor:
+    shape = torch.as_tensor([[1, x.shape[0]], [x.shape[1], 1]])
+    return x.reshape(*(shape.prod(1) * 2 - shape.prod(dim=1)), 1)
+
+
+def last_one(x: torch.Tensor) -> torch.Tensor:
+    shape = torch.tensor(x.shape)
+    return x[: shape[0].item(), : shape[1:][0].item() - 1].reshape(x.shape[0], -1, 1)
+
+
 class Sized(torch.nn.Module):
     """Cuts by a number that it computes of its sizes in some way."""
 
@@ -71,15 +96,44 @@ def exported(model: torch.nn.Module, *calls: Any) -> Any:
     return observer.export()
 
 
-@pytest.mark.parametrize("cut", [quotient, minus_one, rest, whole_blocks, reflected], ids=lambda cut: cut.__name__)
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * x.new_tensor([[x.shape[1], 1]]).amax()
+
+
+def stacked(x: torch.Tensor) -> torch.Tensor:
+    shape = torch.stack([torch.tensor(x.shape[1]) - 1, torch.tensor(2)])
+    return x[:, : shape[0].item()].reshape(x.shape[0], shape[0], 1)
+
+
+CUTS = [quotient, minus_one, rest, whole_blocks, reflected, levels, halves, blocks, last_one, scaled, stacked]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
 def test_a_size_goes_through_a_tensor(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = Sized(cut)
     program = exported(model, (rand(2, 7),), (rand(3, 9),))
     for shape in ((2, 11), (4, 19), (1, 23)):
         assert torch.equal(program(rand(*shape)), model(rand(*shape))), shape
+    assert len(program.graphs) == 1
 
 
-@pytest.mark.parametrize("cut", [quotient, minus_one, rest, whole_blocks, reflected], ids=lambda cut: cut.__name__)
+class Rewritten(torch.nn.Module):
+    """Changes a tensor of sizes before it takes one out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shape = torch.tensor(x.shape)
+        rows = shape[:1]
+        shape[0] = 2
+        return x[: int(rows[0])] + x[: int(shape[0])]
+
+
+def test_a_tensor_of_sizes_that_is_written_to_has_its_new_sizes() -> None:
+    program = exported(Rewritten(), (rand(4, 7),), (rand(5, 9),))
+    for shape in ((6, 7), (3, 19)):
+        assert torch.equal(program(rand(*shape)), Rewritten()(rand(*shape))), shape
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
 def test_no_number_of_a_trace_is_unknown(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
     auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
 

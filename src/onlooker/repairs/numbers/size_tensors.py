@@ -3,7 +3,11 @@
 ``torch.div(x.size(1), 2, rounding_mode="trunc")`` is a tensor, and so is
 ``torch.tensor(x.size(1)) % 4``. Taken out again, to cut or to reshape, each is a number of which
 torch knows nothing: it refuses to compare it, or checks at run time that it is what it was. Inside
-the block such a tensor remembers which size it is.
+the block such a tensor remembers which size it is, and a tensor of several sizes which ones:
+
+    shapes = torch.as_tensor([(h, w), (h // 2, w // 2)])    [[h, w], [h // 2, w // 2]]
+    shapes.prod(1)                                          [h * w, (h // 2) * (w // 2)]
+    for height, width in shapes:                            h, w in the first step
 
 A float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
 operator wants a plain number of it, torch takes that of the example and checks nothing. Asked to,
@@ -21,6 +25,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from ...pytrees.nodes import is_size
@@ -33,7 +38,8 @@ from .range_tensors import LIST_TAKERS, RangeTensors
 
 __all__ = ["FLOATS_DECIDE", "SIZE_TENSORS", "SizeTensors"]
 
-Size = int | torch.SymInt
+#: an array of ints and of torch.SymInt
+Sizes = numpy.ndarray[Any, Any]
 _MAKERS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 _SAME = frozenset({"to", "long", "int", "clone", "detach", "contiguous", "cpu"})
 _SUMS: dict[str, Callable[[Any, Any], Any]] = {
@@ -58,11 +64,22 @@ _QUOTIENTS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+#: these make numbers of those along a dimension, or of all
+_ALONG: dict[str, Callable[..., Any]] = {
+    "prod": numpy.prod,
+    "sum": numpy.sum,
+    "cumsum": numpy.cumsum,
+}
+_APART = frozenset({torch.unbind, torch.Tensor.unbind})
 _READS = frozenset({torch.Tensor.item, torch.Tensor.__float__})
 #: what torch says where an operator of a library is given a float that it does not know
 _NO_FLOAT = "but instead found type 'SymFloat'"
 #: the attribute of a tensor without dimensions that is computed of sizes alone
 _OF_SIZES = "_onlooker_of_sizes"
+#: the attribute of a tensor with dimensions that has the sizes which it holds, and its version
+_SIZES = "_onlooker_sizes"
+#: larger tensors and lists hold no sizes
+_MOST_SIZES = 64
 
 
 class SizeTensors(Reader):
@@ -81,8 +98,11 @@ class SizeTensors(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Remembers with a result the size that it is."""
-        if func is torch.as_tensor and args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            func = torch.tensor  # the other one makes it a number
+        if func is torch.as_tensor and args and _has_sizes(args[0]):
+            func = torch.tensor  # the other one makes them numbers
+        if func is torch.Tensor.new_tensor and _has_sizes(args[1:]):
+            own = {"dtype": args[0].dtype, "device": args[0].device}
+            func, args, kwargs = torch.tensor, args[1:], {**own, **kwargs}
         if func in LIST_TAKERS and args:
             numbers = self.ranges.tensor(args[0], kwargs)
             if numbers is not None:
@@ -92,15 +112,18 @@ class SizeTensors(Reader):
         result = func(*args, **kwargs)
         if self.floats_decide and type(result) is FakeTensor and result.ndim == 0:
             setattr(result, _OF_SIZES, _comes_of_sizes(func, (*args, *kwargs.values())))
-        if (
-            type(result) is FakeTensor
-            and result.ndim == 0
-            and result.dtype in (torch.int64, torch.int32)
-        ):
-            size = _computed(func, args, kwargs)
-            if isinstance(size, torch.SymInt):
-                result.item_memo = size
+        if func in _APART:
+            _remember_rows(result, args, kwargs)
+        elif _holds_ints(result):
+            _remember(result, _computed(func, args, kwargs))
         return result
+
+
+def _has_sizes(value: Any) -> bool:
+    """True for a size, or a list that has one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_sizes, value))
+    return isinstance(value, (torch.SymInt, torch.SymFloat))
 
 
 def _is_of_sizes(tensor: Any) -> bool:
@@ -126,17 +149,49 @@ def _checked_number(tensor: Any) -> float:
     return number
 
 
+def _holds_ints(value: Any) -> bool:
+    return type(value) is FakeTensor and value.dtype in (torch.int64, torch.int32)
+
+
+def _remember(tensor: Any, sizes: Sizes | None) -> None:
+    """Makes the sizes what a tensor gives when they are taken out."""
+    if sizes is None or tensor.constant is not None:  # torch itself knows the values of this one
+        return
+    if not tensor.ndim:
+        tensor.item_memo = sizes.item()
+    elif not tensor.is_inference():  # torch counts no writes to those
+        setattr(tensor, _SIZES, (sizes, tensor._version))
+
+
+def _remember_rows(rows: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Makes each row of a tensor, taken apart, give its sizes."""
+    if _SIZES not in vars(
+        args[0]
+    ):  # nothing of other tensors is asked: that would be a function more
+        return
+    sizes = _sizes_of(args[0])
+    if sizes is not None and args[1:] in ((), (0,)) and not kwargs:
+        for row, own in zip(rows, sizes, strict=True):
+            _remember(row, _array(own))
+
+
 def _computed(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Size | None:
-    """The size that a function gives, None where it is not known."""
+) -> Sizes | None:
+    """The sizes that a function gives, None where they are not known."""
     name = getattr(func, "__name__", "").strip("_")
-    left = _size_of(args[0]) if args else None
+    left = _sizes_of(args[0]) if args else None
     if left is None or "alpha" in kwargs or "out" in kwargs:
         return None
-    if func in _MAKERS or name in _SAME:
+    if func in _MAKERS or name in _SAME or (func is torch.stack and len(args) == 1 and not kwargs):
         return left
-    right = _size_of(args[1]) if len(args) == 2 else None
+    if name in _ALONG:
+        dims = (*args[1:], *kwargs.values())
+        is_known = kwargs.keys() <= {"dim"} and _is_dim(dims)
+        return _array(_ALONG[name](left, *dims)) if is_known else None
+    if func is torch.Tensor.__getitem__:
+        return _array(left[args[1]]) if _is_plain_index(args[1]) else None
+    right = _sizes_of(args[1]) if len(args) == 2 else None
     if right is None:
         return None
     if name.startswith("r") and name[1:] in _QUOTIENTS:
@@ -144,23 +199,61 @@ def _computed(
     return _joined(name, left, right)
 
 
-def _joined(name: str, left: Size, right: Size) -> Size | None:
+def _joined(name: str, left: Sizes, right: Sizes) -> Sizes | None:
     if name in _SUMS:
-        return _SUMS[name](left, right)  # type: ignore[no-any-return]
-    if name in _QUOTIENTS and statically_known_true(left >= 0) and statically_known_true(right > 0):
-        return _QUOTIENTS[name](left, right)  # type: ignore[no-any-return]
+        return _array(_SUMS[name](left, right))
+    if name in _QUOTIENTS and _all_known(left, 0) and _all_known(right, 1):
+        return _array(_QUOTIENTS[name](left, right))
     return None
 
 
-def _size_of(value: Any) -> Size | None:
-    """The size that a number or a tensor is."""
-    if is_size(value):
+def _all_known(sizes: Sizes, least: int) -> bool:
+    """True where no size is less than a number."""
+    return all(statically_known_true(size >= least) for size in sizes.flat)
+
+
+def _is_dim(args: tuple[Any, ...]) -> bool:
+    """True for one dimension, and for none."""
+    return not args or (len(args) == 1 and type(args[0]) is int)
+
+
+def _is_plain_index(index: Any) -> bool:
+    """True for an index that takes the same elements whatever the sizes are."""
+    parts = index if isinstance(index, tuple) else (index,)
+    ends = [part for part in parts if not isinstance(part, slice)]
+    for part in parts:
+        if isinstance(part, slice):
+            ends += [part.start, part.stop, part.step]
+    return all(end is None or end is Ellipsis or type(end) is int for end in ends)
+
+
+def _array(value: Any) -> Sizes:
+    """The sizes as an array, also where there is one alone."""
+    if isinstance(value, numpy.ndarray):
         return value
-    if type(value) is not FakeTensor or value.ndim or value.dtype not in (torch.int64, torch.int32):
+    array = numpy.empty((), dtype=object)
+    array[()] = value
+    return array
+
+
+def _sizes_of(value: Any) -> Sizes | None:
+    """The sizes that a number, a list or a tensor is, None where they are not known."""
+    if is_size(value):
+        return _array(value)
+    if isinstance(value, (list, tuple)):
+        parts = [_sizes_of(part) for part in value[:_MOST_SIZES]]
+        known = [part for part in parts if part is not None]
+        is_known = len(known) == len(value) and len({part.shape for part in known}) == 1
+        return numpy.stack(known) if is_known else None
+    if not _holds_ints(value):
         return None
-    if value.constant is not None:
-        return int(value.constant)
-    return value.item_memo if isinstance(value.item_memo, (int, torch.SymInt)) else None
+    if value.constant is not None and value.constant.numel() <= _MOST_SIZES:
+        return numpy.array(value.constant.tolist(), dtype=object)
+    if value.ndim:
+        sizes, version = getattr(value, _SIZES, (None, None))
+        return None if sizes is None or version != value._version else sizes
+    is_known = isinstance(value.item_memo, (int, torch.SymInt))
+    return _array(value.item_memo) if is_known else None
 
 
 def _needs_numbers(attempt: Attempt) -> Retry | None:
@@ -174,7 +267,9 @@ def _needs_numbers(attempt: Attempt) -> Retry | None:
 SIZE_TENSORS = Repair(
     "sizes in tensors",
     "``torch.tensor(x.size(1)) % 4`` is a size that torch forgets: taken out again, it is a number of which"
-    " nothing is known. The tensor remembers which size it is.",
+    " nothing is known. The tensor remembers which size it is, and one of several sizes, such as the heights"
+    " and widths of some levels of features, which ones. ``torch.as_tensor`` and ``new_tensor`` take sizes as"
+    " ``torch.tensor`` does.",
     until="tests/repairs/test_size_tensors.py::test_a_size_goes_through_a_tensor",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py",
     always=True,

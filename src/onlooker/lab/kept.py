@@ -58,6 +58,7 @@ class Kept:
     """The places that calls change, by path: all of them, the ``counted`` ones, and the ``renewed``
     ones, which get another tensor in each run. ``lifted`` are
     those of them that only traces change, ``sides`` further calls, which leave behind what no watched call does.
+    ``is_of_all_calls`` says that each kept call was run again, and not only the first and the last one.
     ``difference`` says how a call after another one gives another result than it does by itself, or why
     that is unknown; it is empty where none was found.
     """
@@ -67,6 +68,7 @@ class Kept:
     renewed: dict[str, Effect] = field(default_factory=dict)
     lifted: set[str] = field(default_factory=set)
     sides: list[Side] = field(default_factory=list)
+    is_of_all_calls: bool = False
     difference: str = ""
 
     def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:

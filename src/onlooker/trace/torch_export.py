@@ -22,7 +22,7 @@ from ..core.sizes.expression import Sizes
 from ..infer.sizes import alike_sizes, listed
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab
-from ..lab.rerun import difference
+from ..lab.rerun import difference, rerun
 from ..lab.runner import opened
 from ..lab.stateful import Stateful
 from ..materialise.arguments import Calls
@@ -131,7 +131,9 @@ def export_graph(
             raise attempt.error
         error = attempt.error or error
         found: Retry | Traced | None = next_attempt(attempt)
-        if found is None and attempt.program is not None:
+        if found is None and attempt.program is None:
+            found = _at_watched_sizes(attempt, lab)
+        elif found is None:
             found = _leaving_less(attempt, flat, example, calls, lab)
             found = found or _traced(attempt, flat, example, calls, lab)
         if found is None:
@@ -238,11 +240,12 @@ def _leaving_less(
     if attempt.program is not None and not isinstance(lab.model, Stateful):
         reads = {**reads, **tensors_read(attempt.program, kept.renewed)}
     if reads:
-        is_watched = attempt.is_side or WATCHED_SIZES in request.on
-        if is_watched or not kept.lifted.issuperset(reads):
+        found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None
+        if found is None:
             raise reads_state(flat.plan, reads)
-        kept.settle(reads)
-        return Retry(request.with_repair(WATCHED_SIZES))
+        return found
+    if flat.state_written:
+        _look_at_watched_calls(calls.samples, lab)
     if not flat.state_written or _leaves_tables(flat, example, calls, lab):
         return None
     if not attempt.is_side and request.lifted < _MOST_LIFTED:
@@ -251,6 +254,28 @@ def _leaving_less(
     refusal = writes_state(flat.plan, flat.state_written)
     flat.note_side(example.values, refusal=refusal)
     raise refusal
+
+
+def _look_at_watched_calls(samples: Sequence[Sample], lab: Lab) -> None:
+    """Runs all kept calls again, once: the first and the last one, which were, may leave less behind
+    than one between them.
+    """
+    if not lab.kept.is_of_all_calls:
+        lab.kept.is_of_all_calls = True
+        for sample in samples:
+            rerun(sample, lab)
+
+
+def _at_watched_sizes(attempt: Attempt, lab: Lab) -> Retry | None:
+    """Returns the way to trace after a trace that read what only traces change, or ended at what stood
+    for it: at the sizes of watched calls, which do not change it; None where that was tried.
+    """
+    request, kept = attempt.request, lab.kept
+    is_of_stand_in = attempt.error is None or isinstance(attempt.error, (TypeError, AttributeError))
+    if not kept.lifted or not is_of_stand_in or attempt.is_side or WATCHED_SIZES in request.on:
+        return None
+    kept.settle(list(kept.lifted))
+    return Retry(request.with_repair(WATCHED_SIZES))
 
 
 def reads_state(plan: Plan, reads: Mapping[str, str], *, is_watched: bool = False) -> ExportError:

@@ -16,7 +16,13 @@ from .exported import Declared
 from .findings import ExportFinding, Kind
 from .serve import Fitted
 
-__all__ = ["input_findings", "relation_findings", "size_findings", "trial_findings"]
+__all__ = [
+    "declared_axes",
+    "input_findings",
+    "relation_findings",
+    "size_findings",
+    "trial_findings",
+]
 
 
 def size_findings(
@@ -39,7 +45,7 @@ def size_findings(
 def _fixed_axes(fitted: Fitted) -> Iterator[tuple[Axis, list[ExportFinding]]]:
     """By axis, where the file says a number or a narrower range than the model has."""
     symbols = {symbol.name: symbol for symbol in fitted.graph.plan.symbols}
-    for axis, expression, declared in _declared_axes(fitted):
+    for axis, expression, declared in declared_axes(fitted):
         asked = str(expression)
         if expression.is_constant:
             if not declared.allows(expression.evaluate({})):
@@ -60,7 +66,7 @@ def _fixed_axes(fitted: Fitted) -> Iterator[tuple[Axis, list[ExportFinding]]]:
                 yield axis, [ExportFinding(Kind.NARROW, str(axis), text)]
 
 
-def _declared_axes(fitted: Fitted) -> Iterator[tuple[Axis, Expression, Declared]]:
+def declared_axes(fitted: Fitted) -> Iterator[tuple[Axis, Expression, Declared]]:
     """Each axis with what the model takes and what the file says, where it says something."""
     leaves = {leaf.path: leaf for leaf in fitted.graph.plan.inputs}
     for name, path in fitted.inputs.items():
@@ -143,7 +149,7 @@ def relation_findings(fitted: Fitted, *, failed: bool) -> Iterator[ExportFinding
     calls that the model refuses. One that ties sizes which are two for the model is wrong where
     trials ``failed``.
     """
-    named = [(axis, asked, d) for axis, asked, d in _declared_axes(fitted) if d.name]
+    named = [(axis, asked, d) for axis, asked, d in declared_axes(fitted) if d.name]
     by_name: dict[str, tuple[Axis, Expression]] = {}
     by_asked: dict[Expression, tuple[Axis, str]] = {}
     for axis, asked, declared in named:
@@ -199,7 +205,7 @@ def _narrow_axis(check: Check, fitted: Sequence[Fitted]) -> str:
     for one in fitted:
         if not set(sizes) >= {symbol.name for symbol in one.graph.plan.symbols}:
             continue
-        for axis, expression, declared in _declared_axes(one):
+        for axis, expression, declared in declared_axes(one):
             if not declared.allows(expression.evaluate(sizes)):
                 found.append((expression.is_symbol, str(axis)))
     return min(found, default=(False, ""))[1]

@@ -40,7 +40,7 @@ from ..verify.request import SizesOption, check_request
 from ..verify.trials import Trial, chosen_trials
 from ..verify.verify import run_trials
 from .axes import MOST_NUMBER, PLACES, Cell, held_sizes
-from .causes import input_findings, relation_findings, size_findings, trial_findings
+from .causes import declared_axes, input_findings, relation_findings, size_findings, trial_findings
 from .exported import Exported, Port
 from .findings import ExportFinding, Kind
 from .open import open_exported
@@ -459,15 +459,9 @@ def _rows_of(fitted: Fitted) -> dict[Path, int]:
 
 def _is_declared(fitted: Fitted, sizes: Sizes) -> bool:
     """True for sizes that the file takes by its own words, and that the graph is proven for."""
-    leaves = {leaf.path: leaf for leaf in fitted.graph.plan.inputs}
-    for name, path in fitted.inputs.items():
-        shape = fitted.exported.input(name).shape
-        if path not in leaves or shape is None or len(shape) != len(leaves[path].shape):
-            continue
-        for declared, expression in zip(shape, leaves[path].shape, strict=True):
-            if not declared.allows(expression.evaluate(sizes)):
-                return False
-    return fitted.graph.contract.holds(sizes)
+    declared = declared_axes(fitted)
+    is_taken = all(own.allows(expression.evaluate(sizes)) for _, expression, own in declared)
+    return is_taken and fitted.graph.contract.holds(sizes)
 
 
 def _rows(fitted: Fitted, cells: Sequence[Cell]) -> Iterator[ComparedAxis]:

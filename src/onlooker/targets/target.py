@@ -6,13 +6,15 @@ A new target is a class with the members of :class:`Target` in a folder of its o
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Protocol
 
 from ..core.errors import UnsupportedError, UsageError
+from ..core.support.progress import tell
 from ..trace.graph import Graph
 
 __all__ = [
@@ -22,10 +24,12 @@ __all__ = [
     "check_precision",
     "file_name",
     "files_of",
+    "one_by_one",
     "only_graph",
     "read_again",
 ]
 
+logger = logging.getLogger(__name__)
 #: the keywords of a program in another precision than its model, which all targets take
 REDUCED = ("precision", "calibration", "seed", "float_layers")
 #: the inputs of calls, by the name of the graph that takes them
@@ -108,6 +112,14 @@ class Target(Protocol):
 
 
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def one_by_one(graphs: Sequence[Graph], what: str) -> Iterator[Graph]:
+    """Yields the graphs, and tells listeners before each ``what`` is done with it."""
+    for number, graph in enumerate(graphs):
+        logger.info("%s: %s", what, graph.name)
+        tell(what, number, len(graphs), graph.name)
+        yield graph
 
 
 def file_name(graph: Graph, target: Target) -> str:

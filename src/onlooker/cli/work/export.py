@@ -440,13 +440,23 @@ def dimensions(texts: Sequence[str], option: str) -> dict[str, list[int]]:
 
     :raises UsageError: ``bad-command-line``
     """
+    return numbers_by_name(texts, ":", option, "ARG:DIMS, as in x:0,2")
+
+
+def numbers_by_name(
+    texts: Sequence[str], mark: str, option: str, form: str, command: str = "export"
+) -> dict[str, list[int]]:
+    """The numbers of each name, which stand behind a ``mark``; ``form`` says in words how.
+
+    :raises UsageError: ``bad-command-line``
+    """
     found: dict[str, list[int]] = {}
     for text in texts:
-        path, _, dims = text.rpartition(":")
-        numbers = dims.split(",")
-        if not path or not all(number.strip().isdigit() for number in numbers):
-            raise _bad(text, option, "ARG:DIMS, as in x:0,2")
-        found.setdefault(path, []).extend(map(int, numbers))
+        name, _, listed = text.rpartition(mark)
+        numbers = listed.split(",")
+        if not name or not all(number.strip().isdigit() for number in numbers):
+            raise _bad(text, option, form, command)
+        found.setdefault(name, []).extend(map(int, numbers))
     return found
 
 
@@ -471,11 +481,11 @@ def ranges(texts: Sequence[str]) -> RangesOption:
     return found
 
 
-def _bad(text: str, option: str, form: str) -> UsageError:
+def _bad(text: str, option: str, form: str, command: str = "export") -> UsageError:
     return UsageError(
         f"Argument {option}: {text!r} is not {form}.",
         slug="bad-command-line",
-        hint="See: onlooker export --help.",
+        hint=f"See: onlooker {command} --help.",
     )
 
 

@@ -28,7 +28,7 @@ from ..command import Answer, ExitCode, as_options, to_type
 from ..entries import entry_name, watch_entries
 from ..progress import Say, progress
 from ..saved import read_programs
-from .export import metric_of, ranges, watch
+from .export import metric_of, numbers_by_name, ranges, watch
 
 __all__ = ["run", "with_model"]
 
@@ -260,18 +260,7 @@ def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
 
     :raises UsageError: ``bad-command-line``
     """
-    found: dict[str, list[int]] = {}
-    for text in texts:
-        name, _, listed = text.rpartition("=")
-        numbers = listed.split(",")
-        if not name or not all(number.strip().isdigit() for number in numbers):
-            raise UsageError(
-                f"Argument --sizes: {text!r} is not NAME=SIZES, as in sequence=3,500.",
-                slug="bad-command-line",
-                hint="See: onlooker verify --help.",
-            )
-        found.setdefault(name, []).extend(map(int, numbers))
-    return found
+    return numbers_by_name(texts, "=", "--sizes", "NAME=SIZES, as in sequence=3,500", "verify")
 
 
 def _answer(

@@ -5,7 +5,6 @@ in one file.
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 import time
 import zipfile
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExportError, MissingPackageError, SavedFileError, UnsupportedError
-from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
@@ -23,13 +21,11 @@ from ..inputs import laid
 from ..integers.reduced import INTEGERS, reduced_graphs
 from ..refused import of_graph
 from ..results import Runner, as_the_model_gives
-from ..target import REDUCED, Calibration, file_name
+from ..target import REDUCED, Calibration, file_name, one_by_one
 from ..weights import read_tensors, write_tensors
 from .compile import LAYOUTS, Package, compile_graph, layouts_in
 
 __all__ = ["Aoti", "open_package"]
-
-logger = logging.getLogger(__name__)
 
 
 # Runs a package of AOTInductor, which trusts what it is given: every input is brought into the
@@ -169,10 +165,8 @@ class Aoti:
         made = []
         get_ready(_RUNTIME)
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-            for number, graph in enumerate(graphs):
+            for graph in one_by_one(graphs, "compiling"):
                 start = time.perf_counter()
-                logger.info("compiling %s", graph.name)
-                tell("compiling", number, len(graphs), graph.name)
                 package = compile_graph(graph)
                 path = Path(folder, file_name(graph, self))
                 path.write_bytes(package.content)

@@ -19,7 +19,6 @@ import torch
 from ...core.sizes.expression import Expression
 from ...core.spec import Axis
 from ...core.support.packages import require_packages
-from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph, Runner
@@ -27,7 +26,7 @@ from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..refused import of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
-from ..target import REDUCED, Calibration, file_name
+from ..target import REDUCED, Calibration, file_name, one_by_one
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
@@ -104,10 +103,8 @@ class Onnx:
         get_ready(_RUNTIME)
         warn_of_kernels(graphs, settings)
         models, converted = [], []
-        for number, graph in enumerate(graphs):
+        for graph in one_by_one(graphs, "converting to ONNX"):
             start = time.perf_counter()
-            logger.info("converting %s to ONNX", graph.name)
-            tell("converting to ONNX", number, len(graphs), graph.name)
             calls = (calibration or {}).get(graph.name, ())
             model, made = _model(graph, opset, variant, calls)
             seconds = graph.seconds + time.perf_counter() - start

@@ -19,7 +19,6 @@ import numpy
 
 from ...core.errors import ExportError
 from ...core.support.packages import require_packages
-from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
@@ -27,7 +26,7 @@ from ..names import Names, names_of
 from ..places import Place, places_of, write_weights
 from ..refused import of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
-from ..target import REDUCED, Calibration, file_name, only_graph
+from ..target import REDUCED, Calibration, file_name, one_by_one, only_graph
 from .convert import ASSERTED, convert_graph
 from .run import openvino_runner
 from .settings import SETTINGS, DeviceSettings, settings_of
@@ -215,10 +214,8 @@ class OpenVino:
             check_stateful(graphs)
         get_ready(_RUNTIME)
         models, made = [], []
-        for number, graph in enumerate(graphs):
+        for graph in one_by_one(graphs, "converting to OpenVINO"):
             start = time.perf_counter()
-            logger.info("converting %s to OpenVINO", graph.name)
-            tell("converting to OpenVINO", number, len(graphs), graph.name)
             model = convert_graph(graph)
             if precision is not None and is_integer:
                 calls = (calibration or {}).get(graph.name, ())

@@ -404,19 +404,6 @@ class Wide(Product):
         return x.double() @ self.weight + torch.ones(3) @ self.weight
 
 
-class Forces(torch.nn.Module):
-    """As a potential between atoms: the result is a gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.layer(x).square().sum(), x)
-        return gradient
-
-
 class Prepared(torch.nn.Module):
     """A hook before each call makes the weight, and one after it takes it away, as FSDP does."""
 
@@ -454,7 +441,6 @@ AROUND = {
     "a default dtype": Around(
         lambda: Wide(torch.float64), in_double, "expected m1", "It may be a context, a hook or a global setting."
     ),
-    "gradients": Around(Forces, torch.enable_grad, "element 0 of tensors", "It takes it where gradients are recorded."),
     "a hook": Around(
         Prepared,
         contextlib.nullcontext,

@@ -9,7 +9,7 @@ watched.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -36,9 +36,27 @@ def kept_state(
     snapshot = keeper.snapshot(model)
     put_values(model, former, former)
     try:
-        yield
+        with _without_derivatives(snapshot.tensors.values()):
+            yield
     finally:
         keeper.put_back(snapshot)
+
+
+@contextlib.contextmanager
+def _without_derivatives(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Inside the block no tensor has a derivative yet, to which ``backward`` would add; on exit each has its
+    own.
+    """
+    kept = [(tensor, tensor.grad) for tensor in tensors if tensor.requires_grad and tensor.is_leaf]
+    for tensor, derivative in kept:
+        if derivative is not None:
+            tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, derivative in kept:
+            if tensor.grad is not derivative:
+                tensor.grad = derivative
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 from .encoder_padding import ENCODER_PADDING
 from .guard_count import UNGUARDED
+from .inner_gradients import INNER_GRADIENTS
 from .loops.hit_rows import HIT_ROWS
 from .loops.recurrent_steps import RECURRENT_STEPS
 from .loops.rolled_loops import ROLLED_LOOPS
@@ -57,6 +58,7 @@ REPAIRS: tuple[Repair, ...] = (
     BOUNDS_BELOW_TWO,
     # after a refusal: what is known by torch's words first, then what is tried
     UNGUARDED,
+    INNER_GRADIENTS,
     SIZE_KEYS,
     PLAIN_BOOLS,
     FLOATS_DECIDE,

@@ -17,6 +17,7 @@ with needed("traces"):
     from torch._functorch import config as functorch_config
     from torch._guards import CompileContext, TracingContext
     from torch._higher_order_ops.scan import scan_op
+    from torch.export import _trace as export_trace
     from torch.fx import _lazy_graph_module as lazy_graph_module
     from torch.fx.experimental import proxy_tensor
     from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
@@ -28,6 +29,7 @@ __all__ = [
     "decompositions",
     "disable_proxy_modes_tracing",
     "dynamo_config",
+    "export_trace",
     "functorch_config",
     "get_current_dispatch_mode",
     "get_proxy_mode",

@@ -44,9 +44,11 @@ def _getter(name: str) -> Any:
     return getattr(torch.Tensor, name).__get__
 
 
+_GRAD = _getter("grad")
 _OF_GRADIENTS = frozenset(
     {
-        *map(_getter, ("requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad")),
+        _GRAD,
+        *map(_getter, ("requires_grad", "is_leaf", "grad_fn", "retains_grad")),
         _getter("_backward_hooks"),
         torch.Tensor.requires_grad_,
     }
@@ -95,16 +97,20 @@ class MarkReads(Reader):
     ) -> Any:
         """Notes the line of the model that reads a mark."""
         kind = _KINDS[func]
-        if kind not in self.found and self._is_of_call(kind, args[0]):
+        if kind not in self.found and self._is_of_call(func, *args, **kwargs):
             frame = reading_frame(2, func)
             if frame is not None:
                 self.found[kind] = line_of(frame)
         return func(*args, **kwargs)
 
-    def _is_of_call(self, kind: str, tensor: Any) -> bool:
+    def _is_of_call(self, func: Callable[..., Any], tensor: Any, *rest: Any, **named: Any) -> bool:
         if isinstance(tensor, torch.nn.Parameter):
             return False
-        return kind == GRADIENTS or memory_of(tensor) in self._memory
+        if func == _GRAD:  # that of a tensor of the model's own comes from its own backward
+            return any(tensor is one for one in self._inputs)
+        if func is torch.Tensor.requires_grad_ and all((*rest, *named.values())):
+            return False  # it asks for gradients, whatever was there
+        return _KINDS[func] == GRADIENTS or memory_of(tensor) in self._memory
 
     def __enter__(self) -> MarkReads:
         asks = torch.is_grad_enabled

@@ -36,6 +36,8 @@ _MOST_IN_A_ROW = 64
 #: a first call with so many times the rows of the last one is not run again: the last one tells more,
 #: since more calls stood before it
 _MUCH_DEARER = 32
+#: torch's words where a derivative by a tensor is asked for that records no gradients
+_NO_GRADIENTS = "does not require grad"
 #: attributes that a refusal names
 _MOST_NAMED = 4
 
@@ -58,7 +60,8 @@ def find_doubt(
     first_and_last = _first_and_last(samples)
     for sample in first_and_last:
         again = _run_again(sample, lab)
-        if recorded and not lab.subject.gradients and _differs(sample, again):
+        is_seen = not isinstance(again, Exception) and not _differs(sample, again)
+        if recorded and not lab.subject.gradients and not is_seen:
             recording = rerun(sample, lab, context=torch.enable_grad())
             if not isinstance(recording, Exception) and not _differs(sample, recording):
                 lab.record_gradients()
@@ -166,6 +169,11 @@ def _refusal(sample: Sample, error: Exception, lab: Lab) -> ExportError:
     )
     if found:
         hint = f"It takes it {found}. {_MOVE}"
+    elif _NO_GRADIENTS in str(error):
+        hint = (
+            "Its method differentiates by an argument that recorded gradients in the call, and an argument of"
+            " a program records none: let the method begin with x = x.requires_grad_()."
+        )
     else:
         inner = advice_on_wrapped(lab.model)
         hint = inner.strip() or f"It may be a context, a hook or a global setting. {_MOVE}"

@@ -28,7 +28,7 @@ from onlooker.infer.relations.total import Total
 from onlooker.infer.samples import Row, Table, axes_of, table_of
 from onlooker.infer.sizes import Scale, choose_sizes, expressed_sizes, observed_sizes, static_sizes, trial_sizes
 from onlooker.infer.unify import find_conflict, forms_of, growing_dim, union_of
-from plans import plan_with
+from plans import expression_of, plan_with
 
 # calls made by hand
 
@@ -388,7 +388,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 def class_of(mined: Mined, text: str) -> Expression:
-    found = mined.of(axis_of(text))
+    found = expression_of(mined, axis_of(text))
     assert found is not None, f"{text} never changed"
     return found
 
@@ -428,7 +428,7 @@ def test_axes_that_never_change_have_no_class_of_their_own(table: Table) -> None
     mined = mine(table)
     for axis in table.axes:
         changes = len({size for size in table.column(axis) if size is not None}) > 1
-        assert not changes or mined.of(axis) is not None
+        assert not changes or expression_of(mined, axis) is not None
     assert all(len({v for v in column.values if v is not None}) > 1 for column in mined.columns)
 
 

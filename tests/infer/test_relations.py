@@ -28,6 +28,7 @@ from onlooker.infer.samples import Row, Table, table_of
 from onlooker.infer.sizes import choose_sizes, is_general, is_possible, trial_sizes
 from onlooker.infer.unify import forms_of, union_of
 from onlooker.materialise.counting import sizes_of
+from plans import expression_of
 
 Values = Sequence[int | None]
 
@@ -301,13 +302,17 @@ def test_a_reading_without_a_relation_has_one_symbol_more() -> None:
 def test_what_follows_from_a_class_may_follow_from_either_part() -> None:
     table = table_from(a1=(5, 7, 9), b1=(5, 7, 9), c1=(8, 10, 12))
     doubt = next(doubt for doubt in doubtful_relations(mine(table)) if doubt.kept)
-    spelled = {str(mine(table, exclusions).of(axis_of("c1"))) for exclusions in readings_without(table, doubt)}
+    spelled = {
+        str(expression_of(mine(table, exclusions), axis_of("c1"))) for exclusions in readings_without(table, doubt)
+    }
     assert {"s0 + 3", "s1 + 3"} <= spelled
 
 
 def test_a_denied_relation_makes_room_for_the_next_best() -> None:
     table = table_from(x1=(12, 14, 20), a1=(5, 6, 9), b1=(7, 8, 11), c1=(9, 11, 17))
-    first, *others = [mine(table, exclusions).of(axis_of("x1")) for exclusions in (Exclusions(), *alternatives(table))]
+    first, *others = [
+        expression_of(mine(table, exclusions), axis_of("x1")) for exclusions in (Exclusions(), *alternatives(table))
+    ]
     assert str(first) in ("s1 + s2", "2*s1 + 2")
     assert any(str(other) != str(first) for other in others)
 

@@ -118,7 +118,7 @@ def test_the_budget_ends_runs_and_necessary_ones_go_on() -> None:
     with pytest.raises(SpentError):
         lab.try_run({"x": rand(2, 4, 6)}, why="one too many")
     lab.run({"x": rand(2, 4, 6)}, why="an example", necessary=True)
-    assert (lab.runs, lab.necessary, lab.left) == (2, 1, 0)
+    assert (lab.runs, lab.necessary) == (2, 1)
 
 
 def test_a_share_bounds_the_runs_of_a_block() -> None:
@@ -128,7 +128,10 @@ def test_a_share_bounds_the_runs_of_a_block() -> None:
         lab.run({"x": rand(1, 4, 6)}, why="the first")
         with pytest.raises(SpentError, match="one kind of question"):
             lab.run({"x": rand(2, 4, 6)}, why="the second")
-    assert lab.left == 2
+    for _ in range(2):
+        lab.run({"x": rand(2, 4, 6)}, why="after the block")
+    with pytest.raises(SpentError, match="3 runs"):
+        lab.run({"x": rand(2, 4, 6)}, why="one too many")
 
 
 @pytest.mark.parametrize(("budget", "share"), [(1, 48), (512, 48), (1024, 96), (5120, 480)])

@@ -135,18 +135,6 @@ def _reader_of_scalars(kinds: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _scalar_writer(declared: Any) -> Writer:
-    return write_constant
-
-
-def _any_reader(declared: Any) -> Reader:
-    return read_nested
-
-
-def _any_writer(declared: Any) -> Writer:
-    return write_nested
-
-
 def _enum_reader(cls: type[Enum]) -> Reader:
     members = {(type(member.value), member.value): member for member in cls}
     wanted = ", ".join(str(member.value) for member in cls)
@@ -176,16 +164,12 @@ def _expression_reader(cls: Any) -> Reader:
     return read
 
 
-def _expression_writer(declared: Any) -> Writer:
-    return str
+def _read_structure(data: Any) -> Structure:
+    return KNOWN.get().structure(data)
 
 
-def _structure_reader(declared: Any) -> Reader:
-    return lambda data: KNOWN.get().structure(data)
-
-
-def _structure_writer(declared: Any) -> Writer:
-    return lambda value: WRITTEN.get().number(value)
+def _write_structure(value: Any) -> int:
+    return WRITTEN.get().number(value)
 
 
 # unions
@@ -367,10 +351,10 @@ def _named(kinds: tuple[Any, ...]) -> str:
 
 #: each kind of type: how it is told, and what makes its reader and its writer; the first one counts
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[..., Reader], Callable[..., Writer]], ...] = (
-    (lambda declared: declared is Any, _any_reader, _any_writer),
-    (_is_scalar, _scalar_reader, _scalar_writer),
-    (lambda declared: declared is Structure, _structure_reader, _structure_writer),
-    (_is_expression, _expression_reader, _expression_writer),
+    (lambda declared: declared is Any, lambda _: read_nested, lambda _: write_nested),
+    (_is_scalar, _scalar_reader, lambda _: write_constant),
+    (lambda declared: declared is Structure, lambda _: _read_structure, lambda _: _write_structure),
+    (_is_expression, _expression_reader, lambda _: str),
     (_is_enum, _enum_reader, _enum_writer),
     (_is_tuple, _tuple_reader, _tuple_writer),
     (_is_mapping, _mapping_reader, _mapping_writer),

@@ -60,16 +60,6 @@ class Mined:
         """The classes that follow from no others: the symbols."""
         return tuple(column for column in self.columns if column.name not in self.derived)
 
-    def of(self, axis: Axis) -> Expression | None:
-        """The expression of an axis in the names of the free classes; None where it never
-        changed.
-        """
-        column = self.class_of.get(axis)
-        if column is None:
-            return None
-        derived = self.derived.get(column.name)
-        return derived.expression if derived else Expression.symbol(column.name)
-
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:

@@ -107,12 +107,6 @@ class CountedRuns:
         return most * max(self.budget.runs, BUDGET[0]) // BUDGET[0]
 
     @property
-    def left(self) -> int:
-        """The number of runs that the budget, and the share of the block, still allow."""
-        ends = [end for end, _ in self._shares]
-        return max(min([self.budget.runs, *ends]) - self._counted, 0)
-
-    @property
     def _counted(self) -> int:
         """The runs that count against the budget."""
         return self.runs - self.necessary

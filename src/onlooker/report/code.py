@@ -161,7 +161,10 @@ def written(graph: GraphCode, signature: Signature, imports: Imports, to: str) -
         for root, child in roots
         if not (wraps and _is_constant(root, child, constants))
     ]
-    conditions = _conditions(graph) if to == "torch" and graph.plan.symbols else ()
+    # the conditions that the program of a script must check, as torch writes its guards
+    conditions: tuple[str, ...] = ()
+    if to == "torch" and graph.plan.symbols:
+        conditions = formulas_of(graph.plan, graph.contents.contract, _source)
     module = _module(graph, signature, imports, name, [root for root, _ in given]) if wraps else ""
     functions = [
         *([module] if module else []),
@@ -374,11 +377,6 @@ def _declared(variable: str, low: int | None, high: int | None) -> str:
     if high is not None:
         arguments.append(f"max={high}")
     return f"    {variable} = Dim({', '.join(arguments)})"
-
-
-def _conditions(graph: GraphCode) -> tuple[str, ...]:
-    """The conditions that the program of a script must check, as torch writes its guards."""
-    return formulas_of(graph.plan, graph.contents.contract, _source)
 
 
 def _source(axis: Axis) -> str:

@@ -40,12 +40,10 @@ def plain_tree(structure: Structure, path: Path, leaf: Callable[[Path], Piece]) 
         plain_tree(child, path / entry, leaf)
         for entry, child in zip(structure.entries, structure.children, strict=True)
     ]
-    if structure.kind in ("list", "tuple"):
-        return (
-            repeated(children, kind=structure.kind)
-            if children
-            else ("[]" if structure.kind == "list" else "()")
-        )
+    if _is_list(structure) and not children:
+        return "[]" if structure.kind == "list" else "()"
+    if _is_list(structure):
+        return repeated(children, kind=structure.kind)
     keys = [f"{_key(entry)}: " for entry in structure.entries]
     return bracketed("{", list(zip(keys, children, strict=True)), "}")
 
@@ -67,20 +65,18 @@ def as_classes(
             return as_classes(pairs[at][1], path / pairs[at][0], name, imports, hidden, deeper)
 
         return _runs(structure, access, build, depth)
-    parts = [
-        (
-            e,
-            f"{access}[{_key(e)}]",
-            as_classes(c, path / e, f"{access}[{_key(e)}]", imports, hidden, depth),
-        )
-        for e, c in pairs
-    ]
+    parts: list[tuple[Entry, str, Piece]] = []
+    for entry, child in pairs:
+        place = f"{access}[{_key(entry)}]"
+        built = as_classes(child, path / entry, place, imports, hidden, depth)
+        parts.append((entry, place, built))
     if structure.kind == "dict":
         return bracketed("{", [(f"{_key(entry)}: ", piece) for entry, _, piece in parts], "}")
     if structure.kind in ("torch.Size", "slice"):
         sizes = [("", piece) for _, _, piece in parts]
-        is_size = structure.kind == "torch.Size"
-        return bracketed(*("torch.Size([", sizes, "])") if is_size else ("slice(", sizes, ")"))
+        if structure.kind == "slice":
+            return bracketed("slice(", sizes, ")")
+        return bracketed("torch.Size([", sizes, "])")
     flags = attributes_of(structure, path, imports)
     name = imports.name(structure.kind, path)
     given: Pieces = [(f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)]
@@ -115,13 +111,11 @@ def _runs(
         part = access if whole else f"{access}[{start}:{stop}]"
         tail = f" for {item} in {part}"
         items.append(("" if whole else "*", _each(pieces[start], tail, whole)))
-    if whole and structure.kind == "list":
+    if structure.kind == "list":
         return bracketed("[", items, "]")
     if whole:
         return bracketed("tuple(", [("", bracketed("[", items, "]"))], ")")
-    return bracketed(
-        "[" if structure.kind == "list" else "(", items, "]" if structure.kind == "list" else ")"
-    )
+    return bracketed("(", items, ")")
 
 
 def _each(piece: Piece, tail: str, whole: bool) -> Piece:

@@ -121,7 +121,11 @@ class IndexBounds:
         """The indices of ``x[first, second]``, where no mask is among them."""
         table: Any = node.args[0]
         indices: Any = node.args[1]
-        dtypes = [str(_dtype(index)) for index in indices if isinstance(index, Node)]
+        dtypes = [
+            str(getattr(index.meta.get("val"), "dtype", None))
+            for index in indices
+            if isinstance(index, Node)
+        ]
         if "torch.bool" in dtypes or "torch.uint8" in dtypes:
             return
         for dim, index in enumerate(indices):
@@ -276,7 +280,3 @@ class IndexBounds:
         if not holds_below or any(map(is_legal, beyond)):
             return None
         return Linear.made({symbol.name: 1}, low)
-
-
-def _dtype(node: Node) -> Any:
-    return getattr(node.meta.get("val"), "dtype", None)

@@ -41,10 +41,10 @@ def _layered(cache: Any, details: _Details) -> str:
     if inner:
         return f"{name}({_fields(inner, details)})"
     layers = cache.layers
-    if len({type(layer) for layer in layers}) <= 1 and all(
-        _keeps_only_keys_and_values(x) for x in layers
-    ):
-        columns = {"key_cache": [x.keys for x in layers], "value_cache": [x.values for x in layers]}
+    kinds = set(map(type, layers))
+    if len(kinds) <= 1 and all(map(_keeps_only_keys_and_values, layers)):
+        keys, values = [one.keys for one in layers], [one.values for one in layers]
+        columns = {"key_cache": keys, "value_cache": values}
         return f"{name}({_fields(columns, details)})"
     return f"{name}({', '.join(_in_a_list(layer, details) for layer in layers)})"
 
@@ -67,10 +67,10 @@ def _states(layer: Any) -> dict[str, Any]:
     """``keys`` and ``values`` of a layer, and its other states: tensors, and dicts of tensors."""
     states = {name: child for name, child in vars(layer).items() if name in ("keys", "values")}
     for name, child in vars(layer).items():
-        tensors = isinstance(child, torch.Tensor) and child.dim() > 0
-        if tensors or (
-            isinstance(child, dict) and any(isinstance(x, torch.Tensor) for x in child.values())
-        ):
+        is_state = isinstance(child, torch.Tensor) and child.dim() > 0
+        if isinstance(child, dict):
+            is_state = any(isinstance(one, torch.Tensor) for one in child.values())
+        if is_state:
             states.setdefault(name, child)
     linear = {n: vars(layer)[n] for n in ("conv_states", "recurrent_states") if n in vars(layer)}
     return {**states, **linear}

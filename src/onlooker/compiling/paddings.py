@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ..core.call import Values
+from ..core.drawing.alike import counted
 from ..core.errors import UnsupportedError, UsageError
 from ..core.sizes.expression import Sizes
 from ..core.structure import Tree
@@ -398,7 +399,7 @@ def _lines(graph: PaddedGraph) -> Iterator[str]:
     """The lines of one graph."""
     count = len(graph.buckets)
     calls = sum(bucket.calls for bucket in graph.buckets)
-    sizes = "1 size" if count == 1 else f"{count} sizes"
+    sizes = counted(count, "size")
     share = 100 * _share(graph.buckets)
     yield f"{graph.name}: {sizes} for {calls} calls, {share:.1f} % of the work is padding"
     for bucket in graph.buckets:

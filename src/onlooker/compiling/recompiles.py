@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from ..core.call import Arguments, Call
+from ..core.drawing.alike import counted
 from ..core.errors import ObservationError
 from ..core.plan import Plan
 from ..core.recording import Recording
@@ -338,7 +339,7 @@ class Recompiles:
         best = _best_way(self)
         for way, count in self.counts:
             chosen = " (recommended)" if way == best != AS_IT_IS else ""
-            graphs = "1 graph" if count.graphs == 1 else f"{count.graphs} graphs"
+            graphs = counted(count.graphs, "graph")
             lines.append(f"  {way.ljust(width)}  {graphs}{chosen}")
             lines += [f"    {line}" for line in _reasons(count)]
         if self.kind is None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.contract import Region
+from ..core.drawing.alike import counted
 from ..core.plan import Symbol
 from .size_sets import Cell, SizeSet, Term, Test
 from .size_tests import by_term, range_tests, tests_of
@@ -158,7 +159,7 @@ def _cases(boxes: Sequence[_Box], terms: Mapping[str, Term]) -> tuple[str, ...]:
         words = [each.words for each in sets if each is not None and each.is_readable]
         count = len(sets) - len(words)
         if count:
-            words.append(f"{count} further {'condition' if count == 1 else 'conditions'}")
+            words.append(counted(count, "further condition"))
         found.setdefault(" and ".join(words) or "all sizes")
     return tuple(found)
 

@@ -223,10 +223,6 @@ def _of_clusters(
     return Emitted(kind, "\n".join(lines) + "\n", tuple(corners), tuple(notes))
 
 
-def _tuple(shape: Sequence[int]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-
-
 def tensorrt(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """``torch_tensorrt.Input`` for each input, with one profile or several."""
     lines = ["inputs = ["]
@@ -246,7 +242,7 @@ def tensorrt(served: Served, clusters: Sequence[Cluster]) -> list[str]:
 
 def _shapes_of(served: Served, leaf: LeafPlan, cluster: Cluster) -> dict[str, str]:
     names = ("min_shape", "opt_shape", "max_shape")
-    shapes = (_tuple(served.shape(leaf, corner)) for corner in cluster.corners)
+    shapes = (str(tuple(served.shape(leaf, corner))) for corner in cluster.corners)
     return dict(zip(names, shapes, strict=True))
 
 

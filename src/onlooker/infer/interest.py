@@ -217,7 +217,7 @@ def domain_of_interest(
     symbols = {}
     for symbol in plan.symbols:
         watched = tuple(sorted({sizes[symbol.name] for sizes, _ in calls}))
-        everyday = _everyday(plan, symbol, watched)
+        everyday = _everyday(plan, symbol)
         asked = None
         if symbol.name in ranges:
             low, high = ranges[symbol.name]
@@ -242,7 +242,7 @@ def _grid(symbol: Symbol, watched: tuple[int, ...]) -> int:
     return unit
 
 
-def _everyday(plan: Plan, symbol: Symbol, watched: tuple[int, ...]) -> tuple[int, ...]:
+def _everyday(plan: Plan, symbol: Symbol) -> tuple[int, ...]:
     """Sizes of a batch, of a sequence and of a past that every user meets."""
     leaves = {leaf.path: leaf for leaf in plan.inputs}
     axes = [(leaves[axis.path], axis.dim) for axis in plan.axes_of(symbol.name)]

@@ -156,13 +156,13 @@ def spans_of(subject: Subject) -> list[dict[str, Any]]:
                     "axes": folded(axes),
                     "asked": asked,
                     "obtained": obtained,
-                    **_span(asked, ranges, graph),
+                    **_span(asked, ranges),
                 }
             )
     return found
 
 
-def _span(asked: str, ranges: Mapping[str, Symbol], graph: KnownGraph) -> dict[str, Any]:
+def _span(asked: str, ranges: Mapping[str, Symbol]) -> dict[str, Any]:
     """The sizes of a symbol that were observed and are allowed; of another axis its number, or
     nothing.
     """

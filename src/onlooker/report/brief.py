@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from ..contract.served import ServedSizes
-from ..core.drawing.alike import folded, folded_rows, shortened
+from ..core.drawing.alike import counted, folded, folded_rows, shortened
 from ..core.runtimes import RUNTIMES
 from ..core.verdict import Focus, Tally
 from .data import GraphReport, ReportData
@@ -109,14 +109,14 @@ def _trials(report: ReportData) -> Iterator[str]:
         passed = [check.difference for check in tally.checks if check.passed]
         worst = f", largest difference {max(passed):.2g}" if passed else ""
         watched = tally.counts.get(Focus.OBSERVED, 0)
-        calls = "1 watched call" if watched == 1 else f"{watched} watched calls"
+        calls = counted(watched, "watched call")
         kinds = f"{calls}, {tally.total - watched} further trials"
         yield f"{tally.passed} of {tally.total} agree{worst}: {kinds}"
     if tally.left_out:
-        count = "1 trial was" if tally.left_out == 1 else f"{tally.left_out} trials were"
+        count = counted(tally.left_out, "trial was", "trials were")
         yield f"{count} left out, since each run of the model is long: verify() again goes on"
     if tally.drawn:
-        count = "1 trial draws" if len(tally.drawn) == 1 else f"{len(tally.drawn)} trials draw"
+        count = counted(len(tally.drawn), "trial draws", "trials draw")
         yield (
             f"{count} random numbers, which the runtime does otherwise: shapes alone were compared"
             f" ({'; '.join(tally.drawn)})"
@@ -184,7 +184,7 @@ def _served(graph: GraphReport) -> str:
     told = [found.words for found in limited if found.is_readable]
     count = len(served.limited) - len(told) + len(served.cases)
     if count:
-        told.append(f"on {count} {'condition' if count == 1 else 'conditions'}")
+        told.append(f"on {counted(count, 'condition')}")
     return ", ".join(told) or "all sizes"
 
 

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from ..contract.other_side import OtherSides
 from ..core.call import changed_in
 from ..core.contents import GraphContents, ProgramContents
-from ..core.drawing.alike import first_few
+from ..core.drawing.alike import counted, first_few
 from ..core.experiment import BlindSpot
 from ..core.traffic import SizedCall, rows_by_graph
 from .blind import blind_spots, told_spots
@@ -89,7 +89,7 @@ class Report(ReportData, PrintedTables):
         stages = ", ".join(
             f"{name} {seconds:.2f} s ({_percent(share)})" for name, seconds, share in self.shares
         )
-        runs = f"{self.probes} {'run' if self.probes == 1 else 'runs'}"
+        runs = counted(self.probes, "run")
         return (f"time: {stages}; {runs} of the model",)
 
     @property

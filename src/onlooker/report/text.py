@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..core.drawing.alike import first_few, folded, folded_rows
+from ..core.drawing.alike import counted, first_few, folded, folded_rows
 from ..core.verdict import Tally
 from .data import AxisRow, GraphReport
 
@@ -84,8 +84,7 @@ def made_inside(surroundings: Sequence[tuple[str, int]]) -> list[str]:
     ['2 calls were made inside torch.no_grad()', '1 call was made with gradients recorded']
     """
     return [
-        f"{count} {'call was' if count == 1 else 'calls were'} made {text}"
-        for text, count in surroundings
+        f"{counted(count, 'call was', 'calls were')} made {text}" for text, count in surroundings
     ]
 
 

@@ -63,3 +63,38 @@ def test_a_file_of_another_runtime_begins_at_one() -> None:
     assert [symbol.low for symbol in program.plans[0].symbols] == [1, 1]
     with pytest.raises(RejectedCallError, match="batch, 1 and more, the call has 0"):
         program(torch.randn(0, 5))
+
+
+#: what a model does with an int, and whether it is the same at 0
+INTS: dict[str, tuple[Callable[[torch.Tensor, int], torch.Tensor], bool]] = {
+    "a step": (lambda x, n: x * torch.sin(torch.tensor([n]) * 2.0 ** torch.arange(4)), True),
+    "a row": (lambda x, n: x + x[n], True),
+    "the first ones": (lambda x, n: x[:, :n].sum(1), True),
+    "the last ones": (lambda x, n: x[:, -n:].sum(1), False),
+    "all but the last ones": (lambda x, n: x[:, :-n].sum(1), False),
+    "a flag": (lambda x, n: x * 2 if n else x, False),
+    "a default": (lambda x, n: x * (n or 7), False),
+}
+
+
+@pytest.mark.parametrize("name", INTS)
+def test_an_int_of_zero_is_served_where_the_graph_gives_what_the_model_gives(name: str) -> None:
+    function, is_served = INTS[name]
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            return function(x, n)
+
+    model, observer = Model(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(5, 4), 2)
+        model(torch.randn(6, 4), 3)
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(program(x, 1), model(x, 1))
+    if is_served:
+        torch.testing.assert_close(program(x, 0), model(x, 0))
+    else:
+        with pytest.raises(RejectedCallError):
+            program(x, 0)

@@ -1,4 +1,5 @@
-"""No call was empty, yet the model may take an empty batch, a text without words, a list of nothing.
+"""No call was empty, yet the model may take an empty batch, a text without words, a list of nothing,
+and a step, an offset or another int of 0.
 
 A model that refuses a size of 0 keeps its least size of 1. Where the model takes 0, the trace and the
 trials of its operators say whether the graph is right there.
@@ -18,9 +19,11 @@ __all__ = ["EmptySizes"]
 
 
 class EmptySizes(Family):
-    """Sizes of tensors that were at least 1 in all calls may be 0, each alone and all together."""
+    """Sizes of tensors and ints that were at least 1 in all calls may be 0, each alone and all
+    together.
+    """
 
-    question = "which sizes may be 0?"
+    question = "which sizes and ints may be 0?"
     all_tested = "every size was tested at 0"
     most_runs = 16
 
@@ -37,10 +40,13 @@ class EmptySizes(Family):
             yield replace(self._draft, empty=self._draft.empty | frozenset(axes))
 
     def _open(self, plan: Plan) -> list[str]:
-        """The symbols that are sizes of tensors alone, and that nothing limits to 1 and more."""
+        """The symbols that are sizes of tensors alone, or ints alone, and that nothing limits to 1 and
+        more.
+        """
         overrides = self._draft.overrides
         numbers = {name for leaf in plan.inputs if leaf.value for name in leaf.value.symbols}
-        closed = {*numbers, *overrides.ranges}
+        sizes = {name for leaf in plan.inputs for size in leaf.shape for name in size.symbols}
+        closed = {*(numbers & sizes), *overrides.ranges}
         return [
             symbol.name
             for symbol in plan.symbols

@@ -108,6 +108,19 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
         torch.testing.assert_close(program(torch.tensor(rows)), model(torch.tensor(rows)))
 
 
+def test_distances_of_few_and_of_many_rows_are_one_graph() -> None:
+    """torch takes a product beyond 25 rows, and decides that when a trace is made."""
+    model, observer = Uses(lambda x: torch.cdist(x.mT, 2 * x.mT)), InputObserver()
+    with observer(model):
+        for rows in (6, 8):
+            model(torch.randn(3, rows))
+    program = observer.export()
+    assert program.verify().verified
+    for rows in (1, 25, 26, 90):
+        x = torch.randn(3, rows)
+        assert torch.equal(program(x), model(x))
+
+
 @given(
     st.floats(-100, 100, width=32),
     st.floats(-100, 100, width=32),

@@ -204,6 +204,20 @@ def _take_along_dim(input: torch.Tensor, indices: torch.Tensor, dim: int | None 
     )
 
 
+def _cdist(
+    x1: torch.Tensor,
+    x2: torch.Tensor,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Any:
+    """The operator that decides when it runs whether there are more than 25 rows, as a product is
+    faster then.
+    """
+    if p != 2 or compute_mode != "use_mm_for_euclid_dist_if_necessary":
+        return NotImplemented
+    return torch.ops.aten._cdist_forward(x1, x2, p, None)
+
+
 def _kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     dims = max(input.ndim, other.ndim)
     left = input.reshape((1,) * (dims - input.ndim) + tuple(input.shape))
@@ -238,6 +252,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
     torch.take_along_dim: _take_along_dim,
     torch.Tensor.take_along_dim: _take_along_dim,
+    torch.cdist: _cdist,
     torch.kron: _kron,
     torch.Tensor.kron: _kron,
 }

@@ -38,6 +38,7 @@ _READS_VALUES = {
     *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
     *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
 }
+_BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXTS = ("autocast", "set_grad_enabled")
 
 
@@ -181,6 +182,11 @@ class StepRecorder:
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if leaves_of(key, torch.Tensor):
+            first, rest = _in_two(loop, key)
+            return self._compute(
+                loop, func, (self._read(loop, func, (args[0], first), {}), rest), {}
+            )
         entries, is_cut = _of_one_row(loop, key)
         rows = self._rows(loop, args[0], entries)
         operation = Operation(None, rows=rows)
@@ -199,9 +205,7 @@ class StepRecorder:
         kinds = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
         indices = [n for n, entry in enumerate(entries) if isinstance(entry, StepIndex)]
         if len(indices) != 1 or any(type(entry) not in kinds for entry in entries):
-            raise loop.refused(
-                "the loop index is used together with another index or a tensor, as in x[t, other]"
-            )
+            raise loop.refused(_BESIDE_OTHERS)
         index = entries[indices[0]]
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
@@ -229,6 +233,17 @@ class StepRecorder:
             raise loop.refused("a step writes something else than a row of its own")
         loop.shares(value)
         loop.steps[-1].append(Operation(None, rows=rows, written=source))
+
+
+def _in_two(loop: Loop, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The keys of ``x[:, t][:, other]``, which is ``x[:, t, other]`` with a tensor in the place of
+    ``other``.
+    """
+    places = [n for n, entry in enumerate(key) if isinstance(entry, StepIndex)]
+    before = key[: places[0]] if len(places) == 1 else ()
+    if len(places) != 1 or any(type(e) is not slice or e != slice(None) for e in before):
+        raise loop.refused(_BESIDE_OTHERS)
+    return key[: len(before) + 1], (*before, *key[len(before) + 1 :])
 
 
 def _of_one_row(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:

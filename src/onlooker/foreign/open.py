@@ -30,6 +30,7 @@ from ..targets.inputs import laid
 from ..targets.onnx.runtime.model import OnnxModel, is_onnx, onnx_source
 from ..targets.openvino.run import openvino_runner
 from ..targets.openvino.settings import DeviceSettings
+from ..targets.refused import last_words
 from ..torch_internals.trees import torch_pytree as pytree
 from .exported import Declared, Exported, Port, dtype_named, tensor_for
 from .onnx_contents import contents_of_onnx
@@ -152,7 +153,7 @@ def open_openvino(model: Any) -> Exported:
         read = openvino.Core().read_model(model) if isinstance(model, Path) else model
         compiled = openvino.Core().compile_model(read, "CPU", DeviceSettings().properties)
     except RuntimeError as error:
-        said = " ".join(str(error).split())[-300:]
+        said = last_words(error, 300)
         raise UsageError(
             f"{model if isinstance(model, Path) else 'The model'} cannot be loaded by OpenVINO:"
             f" {said}",

@@ -5,6 +5,7 @@ the model never reads, however many, as one stand-in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -132,16 +133,12 @@ def _joined(
         return structure
     if path in dims and structure.children and all(child.is_leaf for child in structure.children):
         leaves.append(combine([next(source) for _ in structure.children], dims[path]))
-        return Structure(
-            structure.kind, (Index(0),), (Structure(LEAF),), structure.context, structure.extra
-        )
+        return replace(structure, entries=(Index(0),), children=(Structure(LEAF),))
     children = tuple(
         _joined(child, path / entry, source, dims, combine, leaves)
         for entry, child in zip(structure.entries, structure.children, strict=True)
     )
-    return Structure(
-        structure.kind, structure.entries, children, structure.context, structure.extra
-    )
+    return replace(structure, children=children)
 
 
 def _is_flat(structure: Structure) -> bool:
@@ -191,14 +188,12 @@ def _split(
         leaves += next(source).split(list(sizes), dim=dim)
         entries = tuple(Index(number) for number in range(len(sizes)))
         children = structure.children * len(sizes)
-        return Structure(structure.kind, entries, children, structure.context, structure.extra)
+        return replace(structure, entries=entries, children=children)
     children = tuple(
         _split(child, way[1:] if way and way[0] == entry else None, source, dim, sizes, leaves)
         for entry, child in zip(structure.entries, structure.children, strict=True)
     )
-    return Structure(
-        structure.kind, structure.entries, children, structure.context, structure.extra
-    )
+    return replace(structure, children=children)
 
 
 def join_tensors(values: Sequence[Any], dim: int | None) -> Any:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Brackets", "Piece", "Pieces", "bracketed", "flat", "laid_out", "quoted", "repeated"]
+__all__ = [
+    "Brackets",
+    "Piece",
+    "Pieces",
+    "bracketed",
+    "flat",
+    "followed_by",
+    "laid_out",
+    "quoted",
+    "repeated",
+]
 
 _WIDTH = 108
 
@@ -63,7 +73,7 @@ def _item(item: Piece, indent: int, taken: int) -> str:
     """An item on lines of its own; the ``for`` of a comprehension begins a line."""
     if isinstance(item, str) or not item.after.startswith(" for "):
         return f"{laid_out(item, indent, taken)},"
-    text = laid_out(Brackets(item.before, item.items, item.close), indent, taken)
+    text = laid_out(replace(item, after=""), indent, taken)
     return f"{text}\n{' ' * indent}{item.after.strip()}"
 
 
@@ -100,8 +110,11 @@ def repeated(pieces: Sequence[Piece], *, kind: str) -> Piece:
 
 def _comprehension(piece: Piece, count: int) -> Brackets:
     tail = f" for _ in range({count})"
+    return bracketed("[", [("", followed_by(piece, tail))], "]")
+
+
+def followed_by(piece: Piece, tail: str) -> Piece:
+    """A piece with some text behind it."""
     if isinstance(piece, Brackets):
-        return bracketed(
-            "[", [("", Brackets(piece.before, piece.items, piece.close, piece.after + tail))], "]"
-        )
-    return bracketed("[", [("", piece + tail)], "]")
+        return replace(piece, after=piece.after + tail)
+    return piece + tail

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..core.path import Attr, Entry, Index, Key, Path
 from ..core.structure import Structure
 from .code_classes import PLAIN, Imports, attributes_of
-from .code_layout import Brackets, Piece, Pieces, bracketed, flat, quoted, repeated
+from .code_layout import Piece, Pieces, bracketed, flat, followed_by, quoted, repeated
 
 Hidden = Mapping[Path, Mapping[str, tuple[object, str]]]
 
@@ -119,10 +119,7 @@ def _runs(
 
 
 def _each(piece: Piece, tail: str, whole: bool) -> Piece:
-    if isinstance(piece, Brackets):
-        each: Piece = Brackets(piece.before, piece.items, piece.close, piece.after + tail)
-    else:
-        each = piece + tail
+    each = followed_by(piece, tail)
     return each if whole else bracketed("[", [("", each)], "]")
 
 

@@ -23,12 +23,17 @@ from ..model_source.lines import place_of_node
 from ..trace.graph import Graph
 from .target import Target
 
-__all__ = ["convert_or_leave_out", "of_graph", "operator_in", "refused_graph"]
+__all__ = ["convert_or_leave_out", "last_words", "of_graph", "operator_in", "refused_graph"]
 
 logger = logging.getLogger(__name__)
 #: how many conditions of a graph stand in an error
 _MOST_CONDITIONS = 3
 _OPERATOR = re.compile(r"\b\w+\.\w+(?:\.\w+)?\b")
+
+
+def last_words(error: Exception, most: int = 500) -> str:
+    """The end of the message of another library, in one line."""
+    return " ".join(str(error).split())[-most:]
 
 
 def refused_graph(

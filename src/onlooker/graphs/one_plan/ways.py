@@ -26,7 +26,6 @@ from ...core.plan import LeafPlan, Plan
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import numbers_near, read_formula, renamed, symbols_in
 from ...core.spec import ConstantSpec
-from ...core.structure import Structure
 from ...trace.graph import Graph
 from ...trace.torch_export import Traced
 from .regions import ProvenRegion
@@ -116,13 +115,8 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         for entry, child in zip(before.entries, before.children, strict=True)
         if Path((entry,)).root not in names
     ]
-    structure = Structure(
-        before.kind,
-        tuple(entry for entry, _ in kept),
-        tuple(child for _, child in kept),
-        before.context,
-        before.extra,
-    )
+    entries, children = zip(*kept, strict=True) if kept else ((), ())
+    structure = replace(before, entries=entries, children=children)
     leaves = tuple(leaf for leaf in plan.leaves if leaf.path.root not in names)
     told = {name for leaf in leaves for name in leaf.symbols}
     symbols = tuple(symbol for symbol in plan.symbols if symbol.name in told)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...core.errors import UsageError
+from ..refused import last_words
 
 __all__ = ["SETTINGS", "DeviceSettings", "settings_of"]
 
@@ -73,7 +74,7 @@ def _check(settings: DeviceSettings) -> None:
     try:
         openvino.Core().compile_model(model, settings.device, settings.properties)
     except Exception as error:
-        said = " ".join(str(error).split())[-300:]
+        said = last_words(error, 300)
         raise _bad(
             f"OpenVINO does not take device={settings.device!r} with this config: {said}"
         ) from error

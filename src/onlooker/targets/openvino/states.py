@@ -19,6 +19,7 @@ from ...core.plan import LeafPlan, Plan
 from ...core.sizes.expression import Expression
 from ...trace.graph import Graph
 from ..names import names_of
+from ..refused import last_words
 
 __all__ = ["State", "check_stateful", "keep_states", "states_of"]
 
@@ -90,7 +91,7 @@ def keep_states(model: Any, graph: Graph) -> None:
         _make_stateful(model, {names.inputs[s.input]: names.outputs[s.output] for s in states})
         _give_first_values(model, first)
     except RuntimeError as error:
-        raise _refused(graph, " ".join(str(error).split())[-500:]) from error
+        raise _refused(graph, last_words(error)) from error
 
 
 def _check_complete(graph: Graph, states: Sequence[State]) -> None:

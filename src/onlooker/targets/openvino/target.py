@@ -24,7 +24,7 @@ from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..places import Place, places_of, write_weights
-from ..refused import of_graph
+from ..refused import last_words, of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name, one_by_one, only_graph
 from .convert import ASSERTED, convert_graph
@@ -133,7 +133,7 @@ def _read(path: Path, weights: Path) -> Any:
         computed = _computed_bytes(model)
         limit = max(_MOST_COMPUTED, _GROWTH * (path.stat().st_size + weights.stat().st_size))
     except Exception as error:
-        said = " ".join(str(error).split())[-300:]
+        said = last_words(error, 300)
         raise damaged(path.name, f"it is no model of OpenVINO ({said})") from error
     if computed > limit:
         raise damaged(path.name, f"its constants alone make {computed} bytes")
@@ -351,8 +351,7 @@ def _compiled(model: Any, where: str, settings: DeviceSettings) -> Any:
     except Exception as error:
         logger.debug("%s", where, exc_info=error)
         raise ExportError(
-            f"OpenVINO does not run {where} on {settings.device}:"
-            f" {' '.join(str(error).split())[-500:]}",
+            f"OpenVINO does not run {where} on {settings.device}: {last_words(error)}",
             slug="openvino-refused",
             hint="Another device may: device='GPU'; to='torch' needs no OpenVINO.",
         ) from None

@@ -24,6 +24,7 @@ from ...core.support.packages import require_packages
 from ...trace.graph import Graph
 from ..integers.layers import float_weights_of, is_one_of
 from ..names import names_of
+from ..refused import last_words
 
 __all__ = ["bodies_of", "require_nncf", "with_precision"]
 
@@ -63,7 +64,7 @@ def with_precision(
             else:
                 made = _compressed(model, precision, float_weights_of(graph).values())
     except Exception as error:
-        said = " ".join(str(error).split())[-500:]
+        said = last_words(error)
         raise ExportError(
             f"{graph.name} cannot be made with precision={precision} by NNCF:"
             f" {type(error).__name__}: {said}",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.observing.module_state import former_values, plain_values
+from onlooker.observing.reach import is_file_of_user
 from onlooker.observing.state import kept_state, kept_weights
 
 
@@ -163,3 +167,48 @@ def test_weights_written_through_data_are_put_back_after_a_run_that_raises() -> 
     with pytest.raises(ValueError, match="refused"):
         run()
     assert torch.equal(layer.weight, before)
+
+
+_REGISTRY = '''
+"""A package that keeps a table by the class of a tensor, as those do that work with several frameworks."""
+
+_BY_CLASS = {}
+
+
+def doubled(tensor):
+    if type(tensor) not in _BY_CLASS:
+        _BY_CLASS[type(tensor)] = 2
+    return tensor * _BY_CLASS[type(tensor)]
+'''
+
+
+class OfAPackage(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.function(x))
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_packages_that_pip_put_into_a_folder_of_their_own_are_no_state_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    """``pip install --target folder``, as functions in a cloud are packed, beside files of the user."""
+    name = f"registry_of_classes_{is_installed}".lower()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text(_REGISTRY)
+    if is_installed:
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (tmp_path / f"{name}-1.0.dist-info" / "RECORD").write_text(f"{name}/__init__.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    assert is_file_of_user(str(tmp_path / name / "__init__.py")) is not is_installed
+    assert is_file_of_user(str(tmp_path / "model.py"))
+    model, observer = OfAPackage(importlib.import_module(name).doubled), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 3))
+        model(torch.randn(4, 5))
+    if is_installed:
+        assert observer.export().verify().verified

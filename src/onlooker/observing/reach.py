@@ -29,6 +29,7 @@ import contextlib
 import contextvars
 import dis
 import functools
+import importlib.metadata
 import itertools
 import operator
 import os
@@ -804,9 +805,17 @@ def is_file_of_user(file: str) -> bool:
     """True for a file that is neither Python's, nor of an installed package, nor ours; and for what
     was typed.
     """
-    if file.startswith("<frozen"):
+    if file.startswith(("<frozen", *_installed())) or "site-packages" in file:
         return False
-    return not file.startswith(_installed()) and "site-packages" not in file
+    folders = (folder for folder in sys.path if folder and Path(file).is_relative_to(folder))
+    return not any(Path(file).relative_to(one).parts[0] in _packages_in(one) for one in folders)
+
+
+@functools.lru_cache(maxsize=256)
+def _packages_in(folder: str) -> frozenset[str]:
+    """The files and folders that ``pip install --target`` put into a folder of ``sys.path``."""
+    found = map(importlib.metadata.PathDistribution, Path(folder).glob("*.dist-info"))
+    return frozenset(file.parts[0] for one in found for file in one.files or ())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
 from ..core.support.kinds import is_number
+from ..torch_internals.graph_modules import input_names
 from ..torch_internals.operators import HigherOrderOperator, OpOverload
 from .contents import Act, Contents, OperatorStep, contents_of
 
@@ -61,7 +61,7 @@ def contents_of_program(program: torch.export.ExportedProgram) -> Contents:
     that it compares sizes with.
     """
     specs = program.graph_signature.input_specs
-    inputs = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+    inputs = input_names(program)
     held = {**program.state_dict, **program.constants}
     known = {
         spec.arg.name: held[spec.target]

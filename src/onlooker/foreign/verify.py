@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
 
 from ..core.call import Arguments
 from ..core.errors import ObservationError, RejectedCallError, UnsupportedError, UsageError
@@ -33,6 +32,7 @@ from ..program import Program
 from ..pytrees.joins import join_specs, joined
 from ..serve.dispatch import Dispatcher
 from ..serve.runnable import ProgramAndModel
+from ..torch_internals.graph_modules import input_names
 from ..trace.graph import Graph
 from ..verify.check import checked_calls, sizes_of_specs
 from ..verify.effort import Effort
@@ -450,8 +450,7 @@ def _rows_of(fitted: Fitted) -> dict[Path, int]:
     program = fitted.graph.artifact
     if isinstance(program, torch.export.ExportedProgram):
         own = contents_of_program(program).rows
-        specs = program.graph_signature.input_specs
-        names = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+        names = input_names(program)
         for name, leaf in zip(names, fitted.graph.plan.inputs, strict=False):
             found[leaf.path] = max(own.get(name, 0), found.get(leaf.path, 0))
     return found

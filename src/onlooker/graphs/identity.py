@@ -29,6 +29,7 @@ from ..materialise.arguments import Calls, fill_of
 from ..materialise.extremes import LARGE, extreme_values
 from ..proofs.size_program import SizeProgram
 from ..pytrees.comparisons.agree import agreement
+from ..torch_internals.graph_modules import input_names
 from ..trace.graph import Graph
 from .known_masks import are_same_with_known_masks
 from .thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
@@ -138,8 +139,7 @@ def _numbers(node: torch.fx.Node) -> tuple[Any, ...]:
 def _value_thresholds(graph: Graph, shared: set[Path]) -> Counter[Any]:
     """The thresholds on values that hang on inputs that both graphs have, each with its numbers."""
     names = {graph.names[path] for path in shared}
-    specs = graph.artifact.graph_signature.input_specs
-    given = dict(zip(_user_inputs(specs), graph.names.values(), strict=True))
+    given = dict(zip(input_names(graph.artifact), graph.names.values(), strict=True))
     hangs: set[torch.fx.Node] = set()
     found: Counter[Any] = Counter()
     for node in graph.artifact.graph.nodes:
@@ -153,10 +153,6 @@ def _value_thresholds(graph: Graph, shared: set[Path]) -> Counter[Any]:
             if _name(node) in THRESHOLDS and decided:
                 found[_name(node), _numbers(node)] += 1
     return found
-
-
-def _user_inputs(specs: Sequence[Any]) -> list[str]:
-    return [spec.arg.name for spec in specs if spec.kind.name == "USER_INPUT"]
 
 
 def _value_sources(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..torch_internals.graph_modules import modules_of
+from ..torch_internals.graph_modules import modules_of, replace_for_others
 
 __all__ = ["masked_rows_give_zeros"]
 
@@ -82,5 +82,5 @@ def _insert(graph: torch.fx.Graph, node: Node, mask: Node) -> list[Node]:
     is_bool = mask.meta["val"].dtype == torch.bool
     seen = add(any_dim, mask if is_bool else add(unequal, mask, -math.inf), -1, True)
     chosen = add(where, seen, node, 0.0)
-    node.replace_all_uses_with(chosen, delete_user_cb=lambda user: user is not chosen)
+    replace_for_others(node, chosen)
     return new

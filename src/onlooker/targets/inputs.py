@@ -15,7 +15,13 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from ..core.path import Path
 from ..torch_internals.fake_tensors import FakeTensorMode
-from ..torch_internals.graph_modules import copied_module, with_module
+from ..torch_internals.graph_modules import (
+    copied_module,
+    input_names,
+    placeholders_of,
+    replace_for_others,
+    with_module,
+)
 from ..trace.graph import Graph
 
 __all__ = ["as_tensor", "fake_inputs", "laid", "layout_of", "with_tensors_for_ints"]
@@ -64,7 +70,7 @@ def _carry(graph: torch.fx.Graph, node: torch.fx.Node, last: torch.fx.Node) -> N
         carrier = torch.empty((size, 0), dtype=torch.uint8)
     with graph.inserting_after(last):
         read = graph.call_function(torch.ops.aten.sym_size.int, (node, 0))
-    node.replace_all_uses_with(read, delete_user_cb=lambda user: user is not read)
+    replace_for_others(node, read)
     node.meta["val"], read.meta["val"] = carrier, size
 
 
@@ -76,14 +82,9 @@ def as_tensor(value: Any) -> Any:
 def fake_inputs(graph: Graph) -> Iterator[tuple[Path, Any]]:
     """Each input of a graph of torch with the fake tensor, or the int, that it was traced with."""
     program = graph.artifact
-    values = {
-        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"
-    }
-    slots = [
-        s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
-    ]
-    for slot, path in zip(slots, graph.names, strict=True):
-        yield path, values[slot]
+    nodes = placeholders_of(program)
+    for name, path in zip(input_names(program), graph.names, strict=True):
+        yield path, nodes[name].meta["val"]
 
 
 def layout_of(value: torch.Tensor) -> list[int] | None:

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputSpec, OutputSpec
+from torch.export.graph_signature import InputKind, InputSpec, OutputSpec
 from torch.fx import GraphModule, Node
 
 __all__ = [
     "copied_module",
+    "input_names",
     "modules_of",
     "nodes_of",
     "nodes_reached",
     "placeholders_of",
+    "replace_for_others",
     "with_module",
 ]
 
@@ -58,6 +60,17 @@ def with_module(
 def modules_of(program: torch.export.ExportedProgram) -> list[GraphModule]:
     """The modules of all graphs, the outer one first."""
     return [one for one in program.graph_module.modules() if isinstance(one, GraphModule)]
+
+
+def input_names(program: torch.export.ExportedProgram) -> list[str]:
+    """The names of the inputs that calls give, in their order."""
+    specs = program.graph_signature.input_specs
+    return [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+
+
+def replace_for_others(node: Node, made: Node) -> None:
+    """Lets all that read a node read another one, which is made of it."""
+    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
 
 
 def placeholders_of(program: torch.export.ExportedProgram) -> dict[str, Node]:

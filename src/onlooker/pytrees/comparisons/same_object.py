@@ -23,7 +23,7 @@ _BUILTIN = (dict, list, tuple)
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
-def difference_of(left: Any, right: Any, place: str = "model") -> str:
+def difference_of(left: Any, right: Any) -> str:
     """The first place where two objects differ, as Python; empty where they hold the same.
 
     No code of the objects runs. What cannot be compared counts as a difference.
@@ -35,7 +35,7 @@ def difference_of(left: Any, right: Any, place: str = "model") -> str:
     >>> difference_of(model, copy.deepcopy(model).eval()), difference_of(model, torch.nn.Linear(2, 2))
     ('model.training', 'model.weight')
     """
-    return _Comparison().difference(left, right, place)
+    return _Comparison().difference(left, right, "model")
 
 
 class _Comparison:

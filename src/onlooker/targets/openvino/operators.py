@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from ...torch_internals.graph_modules import replace_for_others
 from ...torch_internals.operators import sym_sqrt
 from ..fixed_ranks import squeezed_axes
 from .conversions import RESULTS
@@ -92,7 +93,7 @@ def _convert_after(graph: Graph, node: Node) -> None:
     with graph.inserting_after(node):
         number = graph.call_function(_aten._to_copy.default, (node,), {"dtype": torch.int64})
     number.meta = dict(node.meta)
-    node.replace_all_uses_with(number, delete_user_cb=lambda user: user is not number)
+    replace_for_others(node, number)
 
 
 def _add_up(graph: Graph, node: Node) -> None:

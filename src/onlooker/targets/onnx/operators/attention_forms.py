@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ....torch_internals.graph_modules import modules_of
+from ....torch_internals.graph_modules import modules_of, replace_for_others
 
 __all__ = ["attention_as_converted"]
 
@@ -99,7 +99,7 @@ class _Attention:
             result = node.graph.call_function(operator.getitem, (node, 0))
         result.meta["val"] = node.meta["val"]
         self._added.append(result)
-        node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+        replace_for_others(node, result)
 
     def _hide_where_false(self, mask: Node) -> None:
         """The products add a mask to the scores: minus infinity in the place of False."""

@@ -96,6 +96,16 @@ def exported(model: torch.nn.Module, *calls: Any) -> Any:
     return observer.export()
 
 
+def put_in_places(x: torch.Tensor) -> torch.Tensor:
+    shapes = torch.empty((2, 2), dtype=torch.long)
+    for level in range(2):
+        shapes[level, 0], shapes[level, 1] = x.shape[1] // (level + 1), 2
+    begins = torch.cat((shapes.new_zeros((1,)), shapes.prod(1).cumsum(0)))
+    rows = torch.cat([x, x, x[:, : 2 * (x.shape[1] // 2)]], 1)
+    parts = rows.split([begins[1] - begins[0], begins[2] - begins[1]], 1)
+    return parts[0].view(x.shape[0], shapes[0, 1], shapes[0][0]) + parts[1].mean()
+
+
 def scaled(x: torch.Tensor) -> torch.Tensor:
     return x * x.new_tensor([[x.shape[1], 1]]).amax()
 
@@ -105,7 +115,20 @@ def stacked(x: torch.Tensor) -> torch.Tensor:
     return x[:, : shape[0].item()].reshape(x.shape[0], shape[0], 1)
 
 
-CUTS = [quotient, minus_one, rest, whole_blocks, reflected, levels, halves, blocks, last_one, scaled, stacked]
+CUTS = [
+    quotient,
+    minus_one,
+    rest,
+    whole_blocks,
+    reflected,
+    levels,
+    halves,
+    blocks,
+    last_one,
+    put_in_places,
+    scaled,
+    stacked,
+]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
@@ -123,7 +146,8 @@ class Rewritten(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shape = torch.tensor(x.shape)
         rows = shape[:1]
-        shape[0] = 2
+        shape[0], shape[1:] = 2, x.argmax()
+        rows[0] += 0
         return x[: int(rows[0])] + x[: int(shape[0])]
 
 

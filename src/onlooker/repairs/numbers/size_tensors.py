@@ -8,6 +8,7 @@ the block such a tensor remembers which size it is, and a tensor of several size
     shapes = torch.as_tensor([(h, w), (h // 2, w // 2)])    [[h, w], [h // 2, w // 2]]
     shapes.prod(1)                                          [h * w, (h // 2) * (w // 2)]
     for height, width in shapes:                            h, w in the first step
+    shapes[1, 0] = n                                        [[h, w], [n, w // 2]]
 
 A float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
 operator wants a plain number of it, torch takes that of the example and checks nothing. Asked to,
@@ -70,6 +71,8 @@ _ALONG: dict[str, Callable[..., Any]] = {
     "sum": numpy.sum,
     "cumsum": numpy.cumsum,
 }
+#: these make tensors that are written to afterwards
+_BLANKS = frozenset({torch.empty, torch.zeros, torch.Tensor.new_empty, torch.Tensor.new_zeros})
 _APART = frozenset({torch.unbind, torch.Tensor.unbind})
 _READS = frozenset({torch.Tensor.item, torch.Tensor.__float__})
 #: what torch says where an operator of a library is given a float that it does not know
@@ -109,13 +112,19 @@ class SizeTensors(Reader):
                 return numbers
         if self.floats_decide and func in _READS and _is_of_sizes(args[0]):
             return _checked_number(args[0])
+        written = None
+        if func is torch.Tensor.__setitem__ and _SIZES in vars(args[0]):
+            written = _sizes_after(*args)
         result = func(*args, **kwargs)
+        if written is not None:
+            _remember(args[0], written)
         if self.floats_decide and type(result) is FakeTensor and result.ndim == 0:
             setattr(result, _OF_SIZES, _comes_of_sizes(func, (*args, *kwargs.values())))
         if func in _APART:
             _remember_rows(result, args, kwargs)
         elif _holds_ints(result):
-            _remember(result, _computed(func, args, kwargs))
+            is_blank = func in _BLANKS and result.ndim
+            _remember(result, _zeros_as(result) if is_blank else _computed(func, args, kwargs))
         return result
 
 
@@ -175,10 +184,31 @@ def _remember_rows(rows: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             _remember(row, _array(own))
 
 
+def _zeros_as(tensor: torch.Tensor) -> Sizes | None:
+    """Zeros in the shape of a tensor that is made to be written to; None for a large one."""
+    shape = tuple(tensor.shape)
+    is_small = all(type(size) is int for size in shape) and tensor.numel() <= _MOST_SIZES
+    return numpy.zeros(shape, dtype=object) if is_small else None
+
+
+def _sizes_after(tensor: torch.Tensor, index: Any, value: Any) -> Sizes | None:
+    """The sizes in a tensor after a size was written at an index."""
+    sizes, size = _sizes_of(tensor), _sizes_of(value)
+    if sizes is None or size is None or size.ndim or not _is_plain_index(index):
+        return None
+    after: Sizes = sizes.copy()
+    after[index] = size.item()
+    return after
+
+
 def _computed(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Sizes | None:
     """The sizes that a function gives, None where they are not known."""
+    if func is torch.cat and len(args) == 1 and not kwargs:
+        parts = [_sizes_of(part) for part in args[0]]
+        known = [part for part in parts if part is not None]
+        return numpy.concatenate(known) if len(known) == len(parts) else None
     name = getattr(func, "__name__", "").strip("_")
     left = _sizes_of(args[0]) if args else None
     if left is None or "alpha" in kwargs or "out" in kwargs:

@@ -69,6 +69,28 @@ def raises(holds: bool, *, message: str) -> None:
         raise ValueError(f"it does not hold: {message}")
 
 
+def written_by(message: object) -> object:
+    return message() if callable(message) else message
+
+
+def explains(holds: bool, message: object = None, strict: bool = True) -> bool:
+    if not holds:
+        if strict:
+            message = written_by(message)
+            text = "a check failed" if message is None else f"a check failed: {message}"
+            raise ValueError(text)
+        return False
+    return True
+
+
+def returns_before(holds: object, message: str) -> None:
+    if holds:
+        Kept.text = message
+        if message:
+            return
+        raise ValueError(message)
+
+
 class Checks(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         check(x.shape[0] * 2 >= 2, f"{x.shape[0]} rows, {x.numel()} numbers")
@@ -78,6 +100,7 @@ class Checks(torch.nn.Module):
         )
         raises(x.shape[1] == 5, message=f"{x.shape[1]} columns")
         torch._assert(x.shape[0] >= 1, f"{x.shape[0]} rows")
+        explains(x.shape[0] >= 1, f"{x.shape[0]} rows")
         return x * 2
 
 
@@ -256,7 +279,7 @@ def test_a_message_of_an_assertion_leaves_a_size_dynamic(tmp_path: Path) -> None
     assert torch.equal(program(x), x * 2)
 
 
-@pytest.mark.parametrize("tell", [keeps, keeps_globally, hears, catches, decorates])
+@pytest.mark.parametrize("tell", [keeps, keeps_globally, hears, catches, decorates, returns_before])
 def test_a_message_that_is_read_is_that_of_the_number(tell: Callable[[object, str], None]) -> None:
     model = Told(tell)
     program = watched(model).export()

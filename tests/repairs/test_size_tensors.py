@@ -454,3 +454,35 @@ def test_a_trace_that_makes_a_number_of_a_size_ends_there() -> None:
     program = observer.export()
     torch.testing.assert_close(program(torch.ones(4, 9)), model(torch.ones(4, 9)))
     assert len(model.begun) == len(model.ended) + 1
+
+
+_CENTRES = """
+def centre(width):
+    return float(width - 1) / 2
+"""
+
+
+class Centred(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - centres_of_a_test.functions.centre(x.shape[1])  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_float_of_a_size_in_a_function_of_a_module_that_is_called_by_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``geometry.transform.centre(size)``, where the file of the model has the package alone."""
+    package = tmp_path / "centres_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import functions\n")
+    (package / "functions.py").write_text(_CENTRES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("centres_of_a_test")
+    monkeypatch.setitem(globals(), "centres_of_a_test", module)
+    model, observer = Centred(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 16))
+        model(torch.randn(3, 20))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(4, 9)
+    torch.testing.assert_close(program(x), model(x))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 from onlooker.repairs.numbers import sized_operators as sized
 from onlooker.repairs.numbers.sized_operators import SizedOperators
 from onlooker.repairs.trace_mode import reading
@@ -179,3 +179,34 @@ def test_what_is_not_replaced_is_as_before() -> None:
         into = torch.empty(4, 24)
         torch.kron(torch.ones(2, 3), torch.ones(2, 8), out=into)
     assert torch.equal(into, torch.ones(4, 24))
+
+
+class Compares(torch.nn.Module):
+    """A shortcut for equal tensors, as a kernel of a Gaussian process has."""
+
+    def __init__(self, same: Callable[[torch.Tensor, torch.Tensor], bool]) -> None:
+        super().__init__()
+        self.same = same
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if self.same(x, y):
+            return x * 2
+        return x - y
+
+
+COMPARISONS = [torch.equal, torch.Tensor.equal, torch.allclose, torch.Tensor.allclose]
+
+
+@pytest.mark.parametrize("same", COMPARISONS, ids=["equal", "x.equal", "allclose", "x.allclose"])
+def test_a_comparison_of_values_is_a_branch_on_values(same: Callable[[Any, Any], bool]) -> None:
+    """torch's own export has no such operators: here each side is a graph, and a side without one is refused."""
+    model, observer = Compares(same), InputObserver()
+    x = torch.randn(3, 4)
+    with observer(model):
+        model(x, torch.randn(3, 4))
+        model(torch.randn(5, 4), torch.randn(5, 4))
+    program = observer.export()
+    other = torch.randn(7, 4)
+    torch.testing.assert_close(program(other, other + 1), model(other, other + 1))
+    with pytest.raises(RejectedCallError, match="decides by values"):
+        program(x, x.clone())

@@ -25,6 +25,8 @@ __all__ = ["is_message"]
 _ASKS_FOR_KIND = frozenset({"callable", "isinstance"})
 #: the checks of torch, which only raise
 _CHECKS = [value for name, value in vars(torch).items() if name.startswith(("_check", "_assert"))]
+#: what leaves a block before its end
+_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom, ast.Await)
 _Function = ast.FunctionDef | ast.Lambda
 #: each node of a syntax tree, and the node that it stands in
 _Parents = dict[ast.AST, ast.AST]
@@ -135,17 +137,27 @@ def _is_harmless(use: ast.Name, parents: _Parents, function: ast.FunctionDef) ->
 
 
 def _is_raised(node: ast.AST, parents: _Parents) -> bool:
-    """True inside a ``raise``, or the message of an ``assert``, that no ``try`` of the function is
-    around.
+    """True inside a ``raise``, a block that ends in one, or the message of an ``assert``, that no ``try`` of
+    the function is around.
     """
     is_raised = False
     while node in parents:
         child, node = node, parents[node]
         is_message = isinstance(node, ast.Assert) and node.msg is child
-        is_raised = is_raised or is_message or isinstance(node, ast.Raise)
+        is_raised = is_raised or is_message or isinstance(node, ast.Raise) or _raises(child, node)
         if isinstance(node, ast.Try):
             return False
     return is_raised
+
+
+def _raises(statement: ast.AST, around: ast.AST) -> bool:
+    """True for a statement of an ``if`` whose block always ends in an error."""
+    blocks = (around.body, around.orelse) if isinstance(around, ast.If) else ()
+    for block in blocks:
+        inside = [node for one in block for node in ast.walk(one)]
+        if statement in block and not any(isinstance(node, _LEAVES) for node in inside):
+            return isinstance(block[-1], ast.Raise)
+    return False
 
 
 def _function_around(node: ast.AST, parents: _Parents) -> _Function:

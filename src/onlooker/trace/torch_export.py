@@ -391,7 +391,7 @@ def _refused(
     inner = advice_on_wrapped(lab.model)
     values = "" if unchecked is None else f"The values of a call cannot decide: {unchecked}. "
     return ExportError(
-        f"torch.export refuses {what}: {refusal}",
+        f"torch.export refuses {what}: {str(refusal).strip() or type(refusal).__name__}",
         slug="export-refused",
         hint=(
             f"{where}{values}{inner}The message above is torch's own; the plan that was asked for"

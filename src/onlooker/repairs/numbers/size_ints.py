@@ -313,8 +313,8 @@ def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
     Nothing can stand for these types there: torch takes the very types for dtypes.
     """
     try:
-        tree = ast.parse(inspect.getsource(file))
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(_source_of(file))
+    except SyntaxError:
         return frozenset()
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -349,24 +349,51 @@ def files_of(model: Any) -> list[ModuleType]:
 
 def _functions_from(names: Iterable[str]) -> dict[str, None]:
     """The files that these files have functions from."""
-    found: dict[str, None] = {}
-    for name in names:
-        for value in vars(sys.modules[name]).values():
-            file = value.__module__ if isinstance(value, FunctionType) else ""
-            if file in sys.modules and _is_open(file):
-                found[file] = None
-    return found
+    functions = (function for name in names for function in _functions_of(sys.modules[name]))
+    files = dict.fromkeys(function.__module__ for function in functions)
+    return {file: None for file in files if file in sys.modules and _is_open(file)}
+
+
+def _functions_of(file: ModuleType) -> Iterator[FunctionType]:
+    """The functions that a file has, or calls as those of another file: ``geometry.centre(size)``."""
+    for name, value in vars(file).items():
+        if isinstance(value, FunctionType):
+            yield value
+        elif isinstance(value, ModuleType) and _is_open(value.__name__):
+            called = (_value_in(value, names) for names in _names_behind(name, file))
+            yield from (one for one in called if isinstance(one, FunctionType))
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_behind(name: str, file: ModuleType) -> frozenset[str]:
+    """The names with dots that the code of a file has behind a name: ``.transform.centre``."""
+    return frozenset(re.findall(rf"\b{name}((?:\.\w+)+)", _source_of(file)))
+
+
+def _value_in(module: ModuleType, names: str) -> Any:
+    """The value with dotted names in a module; None where another object than a module stands before."""
+    value: Any = module
+    for name in names.strip(".").split("."):
+        value = vars(value).get(name) if isinstance(value, ModuleType) else None
+    return value
+
+
+def _source_of(file: ModuleType) -> str:
+    try:
+        return inspect.getsource(file)
+    except (OSError, TypeError):
+        return ""
 
 
 def _is_open(name: str | None) -> bool:
-    """True for a file that is neither torch's, Python's nor ours; a function that was made at run time
-    has none.
+    """True for a file that is not of torch, NumPy, Python or ours; a function that was made at run time has
+    none.
     """
     if not name:
         return False
     root = name.partition(".")[0]
     own = __name__.partition(".")[0]
-    return root not in ("torch", own) and root not in sys.stdlib_module_names
+    return root not in ("torch", "numpy", own) and root not in sys.stdlib_module_names
 
 
 def ends_a_trace(request: TraceRequest) -> Callable[[Decision], bool] | None:

@@ -229,6 +229,15 @@ def _kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return (left * right).reshape(sizes)
 
 
+def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
+    """A comparison of values, of which torch's own is no operator of a trace."""
+    return tuple(input.shape) == tuple(other.shape) and bool((input == other).all())
+
+
+def _allclose(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return bool(torch.isclose(input, other, *args, **kwargs).all())
+
+
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
@@ -255,6 +264,10 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.cdist: _cdist,
     torch.kron: _kron,
     torch.Tensor.kron: _kron,
+    torch.equal: _equal,
+    torch.Tensor.equal: _equal,
+    torch.allclose: _allclose,
+    torch.Tensor.allclose: _allclose,
 }
 
 
@@ -262,7 +275,8 @@ SIZED_OPERATORS = Repair(
     "operators that keep sizes",
     "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
     " a size would do, and get that of the example. They are computed by functions that keep"
-    " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say.",
+    " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
+    " ``allclose``, which are no operators of a trace, become branches on values.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

@@ -139,6 +139,7 @@ def test_a_derivative_in_the_forward_is_exported(
     model, observer = watched(build, call, records)
     program = observer.export()
     assert program.verify().verified, program.report
+    assert any("derivatives" in note for note in program.graphs[0].notes)
     for count in (1, 2, 9):
         given = call(count)
         result = program(*(one.clone() for one in given))
@@ -267,3 +268,27 @@ def test_a_branch_on_a_derivative_stays_a_branch() -> None:
     assert program.verify().verified, program.report
     for given in (1e-3 * torch.randn(4, 3), 3 * torch.randn(20, 3)):
         torch.testing.assert_close(program(given), model(given))
+
+
+class Straight(torch.autograd.Function):
+    """Rounds, and passes derivatives as they are."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round() if x.sum() > 0 else x.floor()
+
+    @staticmethod
+    def backward(context: Any, *slopes: Any) -> Any:
+        return slopes[0]
+
+
+def test_a_function_with_a_backward_of_its_own_is_no_derivative() -> None:
+    class Rounds(Score):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Straight.apply(self.energy(x).sigmoid())
+
+    model, observer = watched(Rounds, rows, False)
+    program = observer.export()
+    [given] = rows(4)
+    torch.testing.assert_close(program(given), model(given))
+    assert not any("derivatives" in note for graph in program.graphs for note in graph.notes)

@@ -28,8 +28,12 @@ from .repair import Attempt, Repair, Retry
 
 __all__ = ["INNER_GRADIENTS"]
 
-_AUTOGRAD = Path(torch.autograd.__file__).parent
-_TRANSFORMS = Path(torch.func.__file__).parent.parent / "_functorch" / "eager_transforms.py"
+#: files of torch whose functions compute derivatives
+_FILES = (
+    torch.autograd.__file__,
+    torch.autograd.functional.__file__,
+    str(Path(torch.__file__).parent / "_functorch" / "eager_transforms.py"),
+)
 
 #: the words of torch where the trace knows nothing of a result that a derivative computed
 _UNTRACED = (
@@ -53,8 +57,7 @@ def _traced_below_autograd() -> Iterator[None]:
 
 def _differentiates(frame: FrameType) -> bool:
     """True in code of torch that computes derivatives."""
-    path = Path(frame.f_code.co_filename)
-    return path == _TRANSFORMS or path.parent == _AUTOGRAD
+    return frame.f_code.co_filename in _FILES
 
 
 def _in_a_derivative(attempt: Attempt) -> Retry | None:
@@ -66,7 +69,7 @@ def _in_a_derivative(attempt: Attempt) -> Retry | None:
     if INNER_GRADIENTS in attempt.request.on and RECURRENT_STEPS not in attempt.request.off:
         # autograd sees nothing of the steps of a loop of torch
         return Retry(attempt.request.without_repair(RECURRENT_STEPS, ROLLED_LOOPS))
-    return attempt.wants(INNER_GRADIENTS)
+    return attempt.wants(INNER_GRADIENTS, INNER_GRADIENTS.note)
 
 
 INNER_GRADIENTS = Repair(
@@ -76,5 +79,6 @@ INNER_GRADIENTS = Repair(
     until="tests/repairs/test_inner_gradients.py",
     link="https://github.com/pytorch/pytorch/issues/153063",
     retry=_in_a_derivative,
+    note="the model computes derivatives: the graph has the operators below autograd",
     block=lambda _: _traced_below_autograd(),
 )

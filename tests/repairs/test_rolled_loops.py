@@ -245,6 +245,29 @@ def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., objec
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
 
 
+class WeightsInADict(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(3))
+        self.weights = {"scale": self.scale}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, rows = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            state = torch.tanh(state + x[:, t] * self.weights["scale"])
+            rows.append(state)
+        return torch.stack(rows, 1)
+
+
+def test_steps_read_a_weight_that_is_kept_in_a_plain_dict() -> None:
+    model = WeightsInADict().eval()
+    program = exported(model)
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+    for shape in ((1, 1, 3), (3, 9, 3)):
+        torch.testing.assert_close(program(rand(*shape)), model(rand(*shape)))
+
+
 def squeezed(model: Loop, x: torch.Tensor) -> object:
     state = x.new_zeros(x.shape[0], 3)
     for t in range(x.shape[1]):

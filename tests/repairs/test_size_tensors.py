@@ -467,18 +467,33 @@ class Centred(torch.nn.Module):
         return x - centres_of_a_test.functions.centre(x.shape[1])  # type: ignore[name-defined]  # noqa: F821
 
 
+def made_in_a_function() -> torch.nn.Module:
+    import centres_of_a_test as centres  # type: ignore[import-not-found]
+
+    class Within(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x - centres.functions.centre(x.shape[1])
+
+    return Within()
+
+
+@pytest.mark.parametrize("make", [Centred, made_in_a_function])
 def test_a_float_of_a_size_in_a_function_of_a_module_that_is_called_by_its_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], torch.nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``geometry.transform.centre(size)``, where the file of the model has the package alone."""
+    """``geometry.transform.centre(size)``, where the file of the model, or the function in which its class
+    is made, has the package alone.
+    """
     package = tmp_path / "centres_of_a_test"
     package.mkdir()
     (package / "__init__.py").write_text("from . import functions\n")
     (package / "functions.py").write_text(_CENTRES)
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("centres_of_a_test", "centres_of_a_test.functions"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module("centres_of_a_test")
     monkeypatch.setitem(globals(), "centres_of_a_test", module)
-    model, observer = Centred(), InputObserver()
+    model, observer = make(), InputObserver()
     with observer(model):
         model(torch.randn(2, 16))
         model(torch.randn(3, 20))

@@ -108,6 +108,23 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
         torch.testing.assert_close(program(torch.tensor(rows)), model(torch.tensor(rows)))
 
 
+@pytest.mark.filterwarnings("ignore:where received a uint8:UserWarning")
+@pytest.mark.parametrize("method", [False, True])
+def test_bytes_choose_as_bools_do(method: bool) -> None:
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        mask = (x > 0).byte()
+        return x.where(mask, -x) if method else torch.where(mask, x, -x)
+
+    model, observer = Uses(chosen), InputObserver()
+    with observer(model):
+        for rows in (2, 3):
+            model(torch.randn(rows, 4))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(5, 4)
+    assert torch.equal(program(x), model(x))
+
+
 def test_distances_of_few_and_of_many_rows_are_one_graph() -> None:
     """torch takes a product beyond 25 rows, and decides that when a trace is made."""
     model, observer = Uses(lambda x: torch.cdist(x.mT, 2 * x.mT)), InputObserver()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...torch_internals.fake_tensors import is_fake
 from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
@@ -162,7 +163,7 @@ def _scan(
     stays: dict[Any, Any] = {}
     for operation in steps.values():
         for one in leaves_of(operation.arguments, (Outer, Size)):
-            stays.setdefault(one, one.tensor if isinstance(one, Outer) else one.value)
+            stays.setdefault(one, _traced(one.tensor) if isinstance(one, Outer) else one.value)
     stacked = [place for place in wanted if place[0] not in rows]
     # a result of the last step alone is a state that no step reads
     unread = (torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in lasts.values())
@@ -199,6 +200,13 @@ def _scan(
         loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
     loop.stacked.update((place, rows[place[0]]) for place in wanted if place[0] in rows)
     return is_scan
+
+
+def _traced(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the trace: a weight that the model keeps in a plain dict comes with its values, and
+    ``scan`` takes none with values beside others without.
+    """
+    return tensor if is_fake(tensor) else tensor.view_as(tensor)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -335,33 +335,51 @@ def _knows_types(function: ast.expr) -> bool:
 
 
 def files_of(model: Any) -> list[ModuleType]:
-    """The files of the classes of all modules, those of torch left out."""
+    """The files of the classes of all modules, and of the functions that they call; those of torch left out."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
-    names = dict.fromkeys(cls.__module__ for cls in classes if issubclass(cls, torch.nn.Module))
-    found = {name: None for name in names if name in sys.modules and _is_open(name)}
+    own = [
+        cls for cls in classes if issubclass(cls, torch.nn.Module) and cls.__module__ in sys.modules
+    ]
+    names = dict.fromkeys(cls.__module__ for cls in own if _is_open(cls.__module__))
+    found = {**names, **_files_with(one for cls in own for one in _enclosed_functions(cls))}
     last = list(found)
     for _ in range(_MOST_HOPS):
-        last = [name for name in _functions_from(last) if name not in found]
+        functions = (one for name in last for one in _functions_of(sys.modules[name]))
+        last = [name for name in _files_with(functions) if name not in found]
         found |= dict.fromkeys(last)
     return [sys.modules[name] for name in found]
 
 
-def _functions_from(names: Iterable[str]) -> dict[str, None]:
-    """The files that these files have functions from."""
-    functions = (function for name in names for function in _functions_of(sys.modules[name]))
+def _files_with(functions: Iterable[FunctionType]) -> dict[str, None]:
+    """The files that these functions are from."""
     files = dict.fromkeys(function.__module__ for function in functions)
     return {file: None for file in files if file in sys.modules and _is_open(file)}
 
 
 def _functions_of(file: ModuleType) -> Iterator[FunctionType]:
-    """The functions that a file has, or calls as those of another file: ``geometry.centre(size)``."""
+    """The functions that a file has, or calls as those of another file."""
     for name, value in vars(file).items():
-        if isinstance(value, FunctionType):
-            yield value
-        elif isinstance(value, ModuleType) and _is_open(value.__name__):
-            called = (_value_in(value, names) for names in _names_behind(name, file))
-            yield from (one for one in called if isinstance(one, FunctionType))
+        yield from _functions_behind(name, value, file)
+
+
+def _enclosed_functions(cls: type) -> Iterator[FunctionType]:
+    """The functions that the methods of a class have from the function in which the class is made."""
+    file = sys.modules[cls.__module__]
+    for method in vars(cls).values():
+        cells = getattr(method, "__closure__", None) or ()
+        for name, cell in zip(method.__code__.co_freevars if cells else (), cells, strict=False):
+            with contextlib.suppress(ValueError):  # of an empty one
+                yield from _functions_behind(name, cell.cell_contents, file)
+
+
+def _functions_behind(name: str, value: Any, file: ModuleType) -> Iterator[FunctionType]:
+    """The functions that a name of a file stands for: itself, or ``geometry.centre(size)`` of another file."""
+    if isinstance(value, FunctionType):
+        yield value
+    elif isinstance(value, ModuleType) and _is_open(value.__name__):
+        called = (_value_in(value, names) for names in _names_behind(name, file))
+        yield from (one for one in called if isinstance(one, FunctionType))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -238,6 +238,18 @@ def _allclose(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: An
     return bool(torch.isclose(input, other, *args, **kwargs).all())
 
 
+def _where(condition: torch.Tensor, *values: Any, **named: Any) -> Any:
+    """Of bytes, which torch takes for bools where tensors have values, and refuses in a trace."""
+    is_bytes = isinstance(condition, torch.Tensor) and condition.dtype is torch.uint8
+    if not is_bytes or not (values or named):
+        return NotImplemented
+    return torch.where(condition.bool(), *values, **named)
+
+
+def _where_of_tensor(tensor: Any, condition: torch.Tensor, other: Any) -> Any:
+    return _where(condition, tensor, other)
+
+
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
@@ -267,6 +279,8 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     torch.Tensor.equal: _equal,
     torch.allclose: _allclose,
+    torch.where: _where,
+    torch.Tensor.where: _where_of_tensor,
     torch.Tensor.allclose: _allclose,
 }
 
@@ -276,7 +290,7 @@ SIZED_OPERATORS = Repair(
     "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
     " a size would do, and get that of the example. They are computed by functions that keep"
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
-    " ``allclose``, which are no operators of a trace, become branches on values.",
+    " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "executorch", "transformers")
+PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "executorch", "transformers")
 VERDICTS = ("still there", "repaired", "not run")
 PAGE = FOLDER.parent / "docs" / "upstream.md"
 HEAD = """\

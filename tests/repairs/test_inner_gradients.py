@@ -146,10 +146,13 @@ def test_a_derivative_in_the_forward_is_exported(
         torch.testing.assert_close(result, model(*given), check_stride=False)
 
 
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize(("build", "call", "records"), [MODELS[0], MODELS[1], MODELS[4]])
-def test_a_derivative_becomes_onnx(build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool) -> None:
+def test_a_derivative_is_converted(
+    build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool, target: str
+) -> None:
     _, observer = watched(build, call, records)
-    assert observer.export(to="onnx").verify().verified
+    assert observer.export(to=target).verify().verified
 
 
 def test_a_step_that_changes_weights_for_one_call() -> None:

@@ -31,6 +31,7 @@ from ..refused import operator_in, refused_graph
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
 from .packed import dequantised, take_packed_matrices
+from .processor import avoid_wrong_numbers
 from .shapes import shape_of
 
 __all__ = ["ASSERTED", "convert_graph"]
@@ -73,6 +74,7 @@ def convert_graph(graph: Graph) -> Any:
     try:
         converted = _converted(module, graph, packed)
         _put_back(converted, module, packed)
+        avoid_wrong_numbers(converted)
         return _finished(converted, module, graph, outputs, conditions, packed)
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None

@@ -1,0 +1,133 @@
+"""Models of OpenVINO without what its plugin for processors computes wrongly.
+
+In two cases the plugin gives other numbers, and no error. Both are written otherwise here, in operators that
+compute the same on every device.
+
+A weight that is read in two layouts, as by ``x @ w`` and ``x @ w.T`` with a square ``w``, or by a convolution
+and a transposed one: the plugin packs a weight once for its address and its shape, and the second reader gets
+what was packed for the first. So every further layout reads ``w`` times a power of two, which is computed once,
+when a model is compiled or made smaller, and the result is divided.
+
+Attention whose rows are read together with one number a row, as by ``attention * gate[..., None]``: from 128
+columns on, the fused kernel gives what was in memory. A reshape to the shape that it has ends the fusion.
+
+Upstream: ``upstream/openvino_shared_weight.py`` and ``upstream/openvino_attention_rows.py``, of which no thread is
+known. A pass may go when its script says "repaired".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from .weights import bodies_of
+
+__all__ = ["avoid_wrong_numbers"]
+
+#: the operators that a weight is packed for, as their second input
+_PACKING = (
+    "Convolution",
+    "ConvolutionBackpropData",
+    "GroupConvolution",
+    "GroupConvolutionBackpropData",
+    "MatMul",
+)
+#: what the plugin looks through to the constant behind
+_VIEWS = ("Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+#: what may stand between a softmax and the product with the values
+_BETWEEN = ("Convert", "Divide", "Multiply", "Select")
+#: the fewest columns of attention that are computed wrongly
+_COLUMNS = 128
+#: what may read the rows of attention without being fused with it
+_UNFUSED = ("Reshape", "Result", "Transpose")
+
+
+def avoid_wrong_numbers(model: Any) -> None:
+    """Changes the model where its numbers would be wrong on a processor."""
+    _give_each_layout_a_weight(model)
+    for node in list(_nodes_of(model)):
+        if _is_attention(node):
+            _end_fusion(node)
+
+
+def _nodes_of(model: Any) -> Iterator[Any]:
+    """The nodes of a model, and of the models inside of it."""
+    for node in model.get_ordered_ops():
+        yield node
+        for body in bodies_of(node):
+            yield from _nodes_of(body)
+
+
+def _give_each_layout_a_weight(model: Any) -> None:
+    readers: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for node in _nodes_of(model):
+        if node.get_type_name() in _PACKING:
+            weight, views = _weight_of(node.input_value(1))
+            if weight is not None and node.get_output_element_type(0).is_real():
+                layout = (node.get_type_name(), node.get_attributes().get("transpose_b"), *views)
+                readers[weight][layout].append(node.input(1))
+    for by_layout in readers.values():
+        for power, others in enumerate(by_layout.values()):
+            for reader in others if power else ():
+                _scale(reader, 2.0**power)
+
+
+def _scale(reader: Any, factor: float) -> None:
+    """Lets a product read its weight times a power of two, and divides the result: no digit changes."""
+    from openvino import opset13
+
+    def times(port: Any, number: float) -> Any:
+        return opset13.multiply(port, opset13.convert_like(opset13.constant(number), port)).output(
+            0
+        )
+
+    result = reader.get_node().output(0)
+    users = list(result.get_target_inputs())
+    reader.replace_source_output(times(reader.get_source_output(), factor))
+    divided = times(result, 1 / factor)
+    for user in users:
+        user.replace_source_output(divided)
+
+
+def _weight_of(port: Any) -> tuple[Any, list[Any]]:
+    """The place of the constant behind a port, None for what is computed, and the views on the way."""
+    views = []
+    while (node := port.get_node()).get_type_name() in _VIEWS:
+        views.append((node.get_type_name(), str(port.get_partial_shape())))
+        port = node.input_value(0)
+    if node.get_type_name() != "Constant":
+        return None, views
+    return node.data.__array_interface__["data"][0], views
+
+
+def _is_attention(node: Any) -> bool:
+    if node.get_type_name() == "ScaledDotProductAttention":
+        return True
+    return node.get_type_name() == "MatMul" and _is_after_softmax(node.input_value(0))
+
+
+def _is_after_softmax(port: Any) -> bool:
+    node = port.get_node()
+    if node.get_type_name() in _BETWEEN:
+        return any(map(_is_after_softmax, node.input_values()))
+    return bool(node.get_type_name() == "Softmax")
+
+
+def _end_fusion(attention: Any) -> None:
+    from openvino import opset13
+
+    rows = attention.output(0)
+    columns = rows.get_partial_shape()[-1]
+    if columns.is_static and columns.get_length() < _COLUMNS:
+        return
+    readers = [
+        reader
+        for reader in rows.get_target_inputs()
+        if reader.get_node().get_type_name() not in _UNFUSED
+    ]
+    if not readers:
+        return
+    apart = opset13.reshape(rows, opset13.shape_of(rows), False).output(0)
+    for reader in readers:
+        reader.replace_source_output(apart)

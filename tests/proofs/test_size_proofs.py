@@ -107,6 +107,16 @@ def test_conditions_that_fail_somewhere_are_not_proven(condition):
     assert not SizeProofs({"n": 2, "b": 2}).always(condition)
 
 
+@pytest.mark.parametrize("number", [6 * (2**63 - 1), 2**63, 2**62])
+def test_numbers_beyond_64_bits_prove_nothing_wrong(number):
+    """A size that is known from values alone has the largest int as its bound, also times another number."""
+    proofs = SizeProofs({"n": 16}, [])
+    proofs.always(sympy.Le(N, number))
+    assert not proofs.always(sympy.Ge(-number * N, 0))
+    assert not proofs.never(sympy.Le(N, number))
+    assert not proofs.always(sympy.Ge(PythonMod(-number * N, 4) - number * N, 0))
+
+
 def test_numbers_that_tensors_hold_are_not_compared_with_each_other(monkeypatch):
     """A mixture of experts has one for the rows of each expert; pairs of them would be many."""
     compared = []

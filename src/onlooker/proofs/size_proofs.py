@@ -44,6 +44,8 @@ _REMAINDERS = (Mod, PythonMod)
 _MAXIMA, _MINIMA = (Max, sympy.Max), (Min, sympy.Min)
 #: the most points at which an expression is evaluated for one proof, and the greatest degree
 _MOST_POINTS, _HIGHEST_DEGREE = 100_000, 4
+#: the largest number in an expression that is computed at these points, in 64 bits
+_LARGEST = 2**31
 #: in a sum with more maxima and minima no part is put in their place: each one doubles the proofs
 _MOST_EXTREMES = 3
 #: where expressions are evaluated to find those that may be equal: residues of many periods, in no
@@ -257,6 +259,10 @@ class SizeProofs:
             for symbol, (_, period) in (_form_of(fact.lhs - fact.rhs) or {}).items():
                 periods[symbol] = math.lcm(periods[symbol], period)
         n_points = math.prod(periods[symbol] * (form[symbol][0] + 1) for symbol in symbols)
+        if any(
+            abs(number) > _LARGEST for one in (value, *facts) for number in one.atoms(sympy.Integer)
+        ):
+            return None
         if n_points > _MOST_POINTS or any(degree > _HIGHEST_DEGREE for degree, _ in form.values()):
             return None
         points: dict[Any, torch.Tensor] = {}

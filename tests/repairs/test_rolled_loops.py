@@ -245,6 +245,101 @@ def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., objec
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
 
 
+def added_in_place(model: Loop, x: torch.Tensor) -> object:
+    """The tensor is read after the loop by the names that it had before."""
+    total = x[:, 0].clone()
+    part = total[:, :1]
+    for t in range(1, x.shape[1]):
+        total += torch.tanh(total * 0.5) * x[:, t]
+        total.mul_(0.9)
+    total += 1
+    return total, part, x
+
+
+def the_largest_in_place(model: Loop, x: torch.Tensor) -> object:
+    best, rows = torch.zeros(x.shape[0], 3), []
+    for row in x.unbind(1):
+        best[:] = torch.maximum(best, row)
+        rows.append(best.sum(-1))
+    return torch.stack(rows, 1), best
+
+
+def two_loops_in_place(model: Loop, x: torch.Tensor) -> object:
+    total = torch.zeros(x.shape[0], 3)
+    for t in range(x.shape[1]):
+        total += x[:, t]
+    for t in range(x.shape[1]):
+        total -= x[:, t] * total
+    return total
+
+
+@pytest.mark.parametrize("run", [added_in_place, the_largest_in_place, two_loops_in_place])
+def test_steps_write_to_a_state(run: Callable[..., object]) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    assert program.verify().verified
+    for batch, n in ((3, 2), (1, 3), (3, 40)):
+        with torch.no_grad():
+            expected = model(rand(batch, n, 3))
+        for got, wanted in zip(leaves(program(rand(batch, n, 3))), leaves(expected), strict=True):
+            torch.testing.assert_close(got, wanted)
+
+
+def a_view_before(model: Loop, x: torch.Tensor) -> object:
+    total = torch.zeros(x.shape[0], 3)
+    for t in range(x.shape[1]):
+        column = total[:, 0]
+        total += x[:, t]
+        total = total * column.unsqueeze(1)
+    return total
+
+
+def a_view_from_outside(model: Loop, x: torch.Tensor) -> object:
+    total = torch.zeros(x.shape[0], 3)
+    column = total[:, :1]
+    for t in range(x.shape[1]):
+        total += x[:, t] + column
+    return total
+
+
+def views_in_a_list(model: Loop, x: torch.Tensor) -> object:
+    total, rows = torch.zeros(x.shape[0], 3), []
+    for t in range(x.shape[1]):
+        total += x[:, t]
+        rows.append(total[:, 0])
+    return torch.stack(rows, 1)
+
+
+def the_state_in_a_list(model: Loop, x: torch.Tensor) -> object:
+    total, rows = torch.zeros(x.shape[0], 3), []
+    for t in range(x.shape[1]):
+        total += x[:, t]
+        rows.append(total)
+    return torch.stack(rows, 1)
+
+
+def the_state_before(model: Loop, x: torch.Tensor) -> object:
+    total = torch.zeros(x.shape[0], 3)
+    for t in range(x.shape[1]):
+        before = total
+        total = total + x[:, t]
+        before += 1
+    return total + before
+
+
+@pytest.mark.parametrize(
+    "run", [a_view_before, a_view_from_outside, views_in_a_list, the_state_in_a_list, the_state_before]
+)
+def test_a_written_state_that_is_read_otherwise_is_never_wrong(run: Callable[..., object]) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    for batch, n in ((2, 5), (3, 2), (3, 40)):
+        with contextlib.suppress(RejectedCallError), torch.no_grad():
+            got = program(rand(batch, n, 3))
+            for one, wanted in zip(leaves(got), leaves(model(rand(batch, n, 3))), strict=True):
+                torch.testing.assert_close(one, wanted)
+
+
 class WeightsInADict(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,37 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
     assert len(program.graphs) == 1
     for rows in ([[0.0, 0.0]], [[7.0, 1.0], [0.0, 2.0]], [[1.0, 0.0]] * 5):
         torch.testing.assert_close(program(torch.tensor(rows)), model(torch.tensor(rows)))
+
+
+def _contract_path(equation: str, *operands: Any, shapes: bool = False, optimize: object = "") -> tuple[Any, str]:
+    """Reads sizes as the package opt_einsum does, and takes the last two tensors first."""
+    sizes = [int(size) for operand in operands for size in (operand if shapes else operand.shape)]
+    assert len(sizes) >= len(operands)
+    return [(n - 1, n) for n in range(len(operands) - 1, 0, -1)], equation
+
+
+@pytest.mark.parametrize("in_a_list", [False, True])
+def test_the_order_of_products_is_that_of_the_example(in_a_list: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: Any = torch.backends.opt_einsum
+    package = types.SimpleNamespace(contract_path=_contract_path)
+    monkeypatch.setitem(orders.get_opt_einsum.__globals__, "_opt_einsum", package)
+    monkeypatch.setitem(orders.get_opt_einsum.__globals__, "enabled", True)
+    monkeypatch.setitem(orders.get_opt_einsum.__globals__, "strategy", "auto")
+    monkeypatch.setattr(orders, "is_available", lambda: True)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        operands = (x, x.tanh(), x.cos())
+        return torch.einsum("ab,cb,cd->ad", *([operands] if in_a_list else operands))
+
+    model, observer = Uses(product), InputObserver()
+    with observer(model):
+        for shape in ((2, 4), (3, 5)):
+            model(torch.randn(shape))
+    program = observer.export()
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    x = torch.randn(7, 6)
+    torch.testing.assert_close(program(x), model(x))
 
 
 @pytest.mark.filterwarnings("ignore:where received a uint8:UserWarning")

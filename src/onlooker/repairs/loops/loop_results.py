@@ -59,6 +59,10 @@ class LoopResults:
         found = self._origins.get(id(tensor))
         return found if found is not None and found.tensor() is tensor else None
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """A tensor is no result of a loop from here on."""
+        self._origins.pop(id(tensor), None)
+
     def alive(self, loop: Loop) -> dict[Place, list[torch.Tensor | None]]:
         """The results that somebody still has: of each step, None where nobody has it."""
         found: dict[Place, list[torch.Tensor | None]] = {}

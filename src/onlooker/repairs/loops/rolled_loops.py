@@ -364,6 +364,7 @@ class RolledLoops(Reader):
                 return
             if roll(loop, self._results, self._recorder.blanks):
                 self.scans.append(loop.line)
+            self._recorder.states.leave()
             self.rolled.append(loop.line)
         except NotRolledError:
             raise

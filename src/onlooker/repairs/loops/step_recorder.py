@@ -31,6 +31,7 @@ from .steps import (
     name_of,
     writes,
 )
+from .written_states import WrittenStates, result_of_write
 
 __all__ = ["Blanks", "StepRecorder"]
 
@@ -61,13 +62,14 @@ class Repeated:
 class StepRecorder:
     """Records the steps of one loop: each function with its arguments, and what it gives.
 
-    ``blanks`` are the shapes that operations of the second step gave, by their number. With
-    ``of_numbers`` a scan has the plain numbers of sizes that are symbols.
+    ``blanks`` are the shapes that operations of the second step gave, by their number, ``states`` the
+    tensors that steps write to. With ``of_numbers`` a scan has the plain numbers of sizes that are symbols.
     """
 
     def __init__(self, results: LoopResults, *, of_numbers: bool = False) -> None:
         self._results, self._of_numbers = results, of_numbers
         self.blanks: dict[int, Blanks] = {}
+        self.states = WrittenStates(results)
 
     def call(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -84,8 +86,29 @@ class StepRecorder:
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):
+            is_new = None if "out" in kwargs else self.states.begin(loop, args[0])
+            if is_new is not None:
+                return self._write_state(loop, func, args, kwargs, is_new=is_new)
             self._check_write(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _write_state(
+        self,
+        loop: Loop,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_new: bool,
+    ) -> Any:
+        """Notes a write to a tensor from before the loop; nothing is computed, since its shape stays."""
+        state = args[0]
+        if is_new:
+            copy = Operation(torch.clone, ((self._reference(loop, state),), {}))
+            self._note(loop, copy, [state])
+        arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
+        self._note(loop, Operation(func, arguments), [])
+        return result_of_write(func, state)
 
     def _compute(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -100,8 +123,11 @@ class StepRecorder:
         result = func(*args, **kwargs)
         results = leaves_of(result, torch.Tensor)
         if results or result is None:
-            given = {id(leaf) for leaf in leaves_of((args, kwargs), torch.Tensor)}
+            tensors = leaves_of((args, kwargs), torch.Tensor)
+            given = {id(leaf) for leaf in tensors}
             self._note(loop, operation, results, given)
+            new = [leaf for leaf in results if id(leaf) not in given]
+            self.states.makes(loop, new, tensors)
             if not operation.writes and given.isdisjoint(map(id, results)):
                 self._remember(loop, result)
         return result
@@ -148,6 +174,7 @@ class StepRecorder:
             if found is None or found.loop is not loop:
                 outer = self._results.value(leaf)
                 loop.shares(outer)
+                self.states.reads(loop, outer)
                 return Outer(id(outer), outer)
             before = len(loop.steps) - 1 - found.step
             if before > 1:

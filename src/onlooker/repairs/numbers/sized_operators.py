@@ -250,6 +250,27 @@ def _where_of_tensor(tensor: Any, condition: torch.Tensor, other: Any) -> Any:
     return _where(condition, tensor, other)
 
 
+def _einsum(equation: Any, *operands: Any) -> Any:
+    """With the order of products that is best for the example. The package ``opt_einsum``, which torch uses
+    where it is installed, makes a number of each size.
+    """
+    (tensors,) = operands if isinstance(operands[0], (list, tuple)) else (operands,)
+    orders: Any = torch.backends.opt_einsum
+    package = orders.get_opt_einsum()
+    if len(tensors) < 3 or package is None or not orders.enabled:
+        return NotImplemented
+    shapes = [tuple(map(_of_example, tensor.shape)) for tensor in tensors]
+    pairs, _ = package.contract_path(equation, *shapes, shapes=True, optimize=orders.strategy)
+    path = [place for pair in pairs for place in pair]
+    return torch._VF.einsum(equation, tensors, path=path)  # type: ignore[attr-defined]
+
+
+def _of_example(size: Size) -> int:
+    """The size in the example, which is no condition of the graph."""
+    hint = size.node.hint if isinstance(size, torch.SymInt) else size
+    return int(hint) if isinstance(hint, int) else 1
+
+
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
@@ -279,6 +300,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     torch.Tensor.equal: _equal,
     torch.allclose: _allclose,
+    torch.einsum: _einsum,
     torch.where: _where,
     torch.Tensor.where: _where_of_tensor,
     torch.Tensor.allclose: _allclose,
@@ -290,7 +312,8 @@ SIZED_OPERATORS = Repair(
     "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
     " a size would do, and get that of the example. They are computed by functions that keep"
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
-    " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools.",
+    " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"
+    " and ``einsum`` of many tensors the order of products of the example.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

@@ -262,7 +262,7 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     shapes = [tuple(map(_of_example, tensor.shape)) for tensor in tensors]
     pairs, _ = package.contract_path(equation, *shapes, shapes=True, optimize=orders.strategy)
     path = [place for pair in pairs for place in pair]
-    return torch._VF.einsum(equation, tensors, path=path)  # type: ignore[attr-defined]
+    return torch.ops.aten.einsum.default(equation, tensors, path=path)
 
 
 def _of_example(size: Size) -> int:

@@ -289,3 +289,34 @@ def test_few_rows_are_checked_at_run_time(asks: Callable[[Any], Any], target: st
             assert torch.equal(program(x), model(x)), (size, count)
             n_served += 1
     assert n_served
+
+
+class Steps(nn.Module):
+    """Writes states into a tensor at places that the batch decides, beside a branch on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Linear(3, 3)
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        times = torch.linspace(0, 1, 5)
+        if not bool((times[1:] > times[:-1]).all()):
+            return y
+        states = torch.empty(5, *y.shape)
+        for step in range(5):
+            y = y + 0.1 * self.slope(y)
+            states[step] = y
+        return states
+
+
+def test_a_converter_does_not_compare_tensors_with_the_values_of_the_trace() -> None:
+    """What it asked of the example there, the place of each state, fixed the batch of the file."""
+    model, observer = Steps(), InputObserver()
+    with observer(model):
+        for batch in (2, 4):
+            model(torch.randn(batch, 3))
+    program = observer.export(to="onnx")
+    assert program.verify().verified
+    for batch in (1, 7):
+        y = torch.randn(batch, 3)
+        torch.testing.assert_close(program(y), model(y))

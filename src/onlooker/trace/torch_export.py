@@ -38,7 +38,12 @@ from ..repairs.guard_count import UNGUARDED, TooManyGuardsError
 from ..repairs.loops.rolled_loops import Rolling
 from ..repairs.loops.whole_rows import WHOLE_ROWS
 from ..repairs.not_tracing import EQUAL_SIZES, NOT_TRACING
-from ..repairs.numbers.by_values import BY_VALUES, UncheckedBranchError, check_decided
+from ..repairs.numbers.by_values import (
+    BY_VALUES,
+    UncheckedBranchError,
+    check_decided,
+    forget_values,
+)
 from ..repairs.numbers.float_tensors import with_float_tensors
 from ..repairs.numbers.implied_bounds import drop_implied_bounds
 from ..repairs.numbers.size_ints import ends_a_trace
@@ -438,6 +443,7 @@ def _export(
         program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False)
     decided = given.get(BY_VALUES)
     check_decided(program, decided.symbols if decided is not None else ())
+    forget_values(program)
     flat.decided = tuple(decided.lines) if decided is not None else ()
     check_generators(program)
     drop_implied_bounds(program)

@@ -46,6 +46,7 @@ from ...torch_internals.fake_tensors import (
     FakeTensorMode,
     fake_utils,
     meta_utils,
+    mode_of,
 )
 from ...torch_internals.graph_modules import nodes_of
 from ...torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
@@ -58,6 +59,7 @@ __all__ = [
     "UncheckedBranchError",
     "check_decided",
     "decided_by_values",
+    "forget_values",
     "has_two_rows_at_least",
     "results_of_any_length",
 ]
@@ -130,6 +132,15 @@ def decided_by_values() -> Iterator[DecidedValues]:
         yield made
     if unchecked:
         raise unchecked[0]
+
+
+def forget_values(program: torch.export.ExportedProgram) -> None:
+    """Lets converters trace a program without the values of its example: to compare each tensor with them
+    fixes the sizes that tell where it begins in its memory.
+    """
+    mode = mode_of(nodes_of(program))
+    if mode is not None:
+        mode.propagate_real_tensors = False
 
 
 def check_decided(program: torch.export.ExportedProgram, decided: Collection[str]) -> None:

@@ -215,3 +215,36 @@ def test_what_python_keeps_out_of_sight_is_never_wrong(run: Callable[..., torch.
         except RejectedCallError:
             refused += 1
     assert refused < 6
+
+
+class Membrane(torch.nn.Module):
+    """Writes its state before it reads it, and makes one of the right shape in the first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(0), persistent=False)
+
+    def step(self, row: torch.Tensor) -> torch.Tensor:
+        if self.state.shape != row.shape:
+            self.state = torch.zeros_like(row)
+        self.state = 0.9 * self.state + row
+        return (self.state > 1).float()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state, spikes = torch.zeros(0), []
+        for t in range(x.shape[0]):
+            spike = self.step(x[t])
+            spikes.append(spike)
+        return torch.stack(spikes)
+
+
+def test_a_call_of_one_step_after_another_call_is_what_the_graph_for_one_step_gives() -> None:
+    model, observer = Membrane().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for shape in ((5, 2, 4), (7, 3, 4)):
+            model(torch.randn(shape))
+    program = observer.export()
+    assert program.verify().verified
+    for shape in ((1, 2, 4), (2, 3, 4), (40, 1, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))

@@ -271,7 +271,11 @@ class RolledLoops(Reader):
         """
         n_ends = self._ends.count(loop.line)
         if not loop.count >= 1 + n_ends:
-            raise loop.refused("it has no step")
+            if self._like is None or not n_ends:
+                raise loop.refused("it has no step")
+            # so few steps are those of another graph, which has each of them
+            yield from (loop.first + loop.each * step for step in range(int(loop.count)))
+            return
         if n_ends:
             yield loop.first
             loop = loop.between(n_ends)

@@ -24,6 +24,7 @@ class Sizes(torch.nn.Module):
             "rest": x.new_zeros((n % 4 + 1, -m % 3 + 1)),
             "ceil": math.ceil(n / 4),
             "floor": math.floor(m / 3),
+            "whole": math.trunc(m / 3),
             "quotient": x.sum() * (n / m),
             "sum": torch.sym_sum([n, m, 3]),
             "part": x.reshape(-1)[: (n * m + 7) // 8],

@@ -110,3 +110,18 @@ def test_a_weight_in_two_layouts_is_saved(precision: str | None, tmp_path: Path)
     x = rand(4, 8)
     for given, wanted in zip(onlooker.load(tmp_path)(x), model(x), strict=True):
         torch.testing.assert_close(given, wanted, atol=0.2 if precision else 1e-5, rtol=1e-5)
+
+
+class Quotients(nn.Module):
+    """Ints that are divided and rounded down, and sizes that are rounded up."""
+
+    def forward(self, i: torch.Tensor) -> Any:
+        windows = -(-i.shape[1] // 4)
+        divisor = i.flip(0).abs() + 1
+        return i // 3, i // -3, i.int() // divisor, torch.div(i, -divisor, rounding_mode="floor"), i.new_ones(windows)
+
+
+def test_a_quotient_of_ints_is_rounded_down() -> None:
+    calls = [call(torch.arange(-n, n).reshape(2, n)) for n in (6, 9)]
+    program = exported(Quotients(), calls).to("openvino")
+    assert program.verify().verified, program.report

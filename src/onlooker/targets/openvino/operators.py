@@ -50,7 +50,7 @@ _SAME: dict[Any, Any] = {
 }
 _SQUEEZES = (_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims)
 #: those that give an int where the operator of torch gives what it was given, and the other way round
-_TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64}
+_TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64, math.trunc: torch.int64}
 
 
 def _same() -> dict[Any, Any]:

@@ -1,6 +1,6 @@
 """Models of OpenVINO without what its plugin for processors computes wrongly.
 
-In two cases the plugin gives other numbers, and no error. Both are written otherwise here, in operators that
+In three cases the plugin gives other numbers, and no error. They are written otherwise here, in operators that
 compute the same on every device.
 
 A weight that is read in two layouts, as by ``x @ w`` and ``x @ w.T`` with a square ``w``, or by a convolution
@@ -11,8 +11,11 @@ when a model is compiled or made smaller, and the result is divided.
 Attention whose rows are read together with one number a row, as by ``attention * gate[..., None]``: from 128
 columns on, the fused kernel gives what was in memory. A reshape to the shape that it has ends the fusion.
 
-Upstream: ``upstream/openvino_shared_weight.py`` and ``upstream/openvino_attention_rows.py``, of which no thread is
-known. A pass may go when its script says "repaired".
+A quotient of ints that is rounded down, as by ``rows // 3`` or ``-(-length // 3)``: the plugin rounds negative
+ones up. What is divided is first made a multiple of the divisor.
+
+Upstream: ``upstream/openvino_shared_weight.py``, ``upstream/openvino_attention_rows.py`` and
+``upstream/openvino_floor_division.py``, of which no thread is known. A pass may go when its script says "repaired".
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ _BETWEEN = ("Convert", "Divide", "Multiply", "Select")
 _COLUMNS = 128
 #: what may read the rows of attention without being fused with it
 _UNFUSED = ("Reshape", "Result", "Transpose")
+#: operators whose results are not negative where their first input, or every input, is not
+_OF_FIRST = ("Convert", "Gather", "Reshape", "Squeeze", "Unsqueeze")
+_OF_ALL = ("Add", "Divide", "Multiply")
 
 
 def avoid_wrong_numbers(model: Any) -> None:
@@ -49,6 +55,8 @@ def avoid_wrong_numbers(model: Any) -> None:
     for node in list(_nodes_of(model)):
         if _is_attention(node):
             _end_fusion(node)
+        elif _is_rounded_down(node):
+            _divide_a_multiple(node)
 
 
 def _nodes_of(model: Any) -> Iterator[Any]:
@@ -131,3 +139,28 @@ def _end_fusion(attention: Any) -> None:
     apart = opset13.reshape(rows, opset13.shape_of(rows), False).output(0)
     for reader in readers:
         reader.replace_source_output(apart)
+
+
+def _is_rounded_down(node: Any) -> bool:
+    if node.get_type_name() != "Divide" or node.get_output_element_type(0).is_real():
+        return False
+    return bool(node.get_attributes()["m_pythondiv"]) and not all(map(_is_size, node.input_values()))
+
+
+def _is_size(port: Any) -> bool:
+    """True for an int that is made of sizes, and not negative."""
+    node = port.get_node()
+    kind = node.get_type_name()
+    if kind == "Constant":
+        return bool((node.data >= 0).all())
+    if kind in _OF_FIRST:
+        return _is_size(node.input_value(0))
+    return kind == "ShapeOf" or (kind in _OF_ALL and all(map(_is_size, node.input_values())))
+
+
+def _divide_a_multiple(quotient: Any) -> None:
+    from openvino import opset13
+
+    number, divisor = quotient.input_values()
+    rest = opset13.floor_mod(number, divisor)
+    quotient.input(0).replace_source_output(opset13.subtract(number, rest).output(0))

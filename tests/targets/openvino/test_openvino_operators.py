@@ -62,3 +62,23 @@ def test_a_product_is_right_where_a_size_is_one() -> None:
 def test_a_query_that_may_look_at_nothing_gives_zeros_as_in_torch(kind: str) -> None:
     program = exported(Attention(kind), masked_calls()).to("openvino")
     assert program.verify().verified, program.report
+
+
+class Missing(torch.nn.Module):
+    """Operators that the front end of OpenVINO lacks, or knows with some arguments only."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> Any:
+        return {
+            "trunc": (x.trunc(), x.frac()),
+            "round": x.round(decimals=1),
+            "product": torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=2),
+            "power": x.exp2(),
+            "shifts": (i << 2, i >> 1, torch.bitwise_left_shift(i, 1), torch.bitwise_right_shift(i, 2)),
+            "spread": (x.var(1, correction=2), x.std(0, correction=2, keepdim=True), x.std(correction=3), x.std(1)),
+        }
+
+
+def test_operators_that_openvino_lacks_are_taken_apart() -> None:
+    calls = [call(rand(n, m), torch.arange(-n, n).reshape(2, n)) for n, m in ((5, 6), (7, 9))]
+    program = exported(Missing(), calls).to("openvino")
+    assert program.verify().verified, program.report

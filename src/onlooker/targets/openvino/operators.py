@@ -185,6 +185,61 @@ def _zeros(size: Sequence[Any], order: Sequence[int], **options: Any) -> torch.T
     return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
 
 
+def _truncated(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x < 0, x.ceil(), x.floor()) if x.dtype.is_floating_point else x
+
+
+def _rounded(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
+    return (x * 10.0**decimals).round() / 10.0**decimals
+
+
+def _plus_product(
+    x: torch.Tensor, matrix: torch.Tensor, vector: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    """``addmv``."""
+    return x * beta + matrix.mv(vector) * alpha
+
+
+def _shifted_left(x: torch.Tensor, bits: int) -> Any:
+    return x * 2**bits
+
+
+def _shifted_right(x: torch.Tensor, bits: int) -> Any:
+    return torch.div(x, 2**bits, rounding_mode="floor")
+
+
+def _spread(
+    x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    """``var`` with a correction that is neither 0 nor 1."""
+    if correction in (None, 0, 1):
+        return NotImplemented
+    dims = list(range(x.dim())) if dim is None else dim
+    count = math.prod(x.shape[one] for one in dims)
+    divisor = torch.sym_max(count - correction, 0)  # type: ignore[no-untyped-call]
+    from_mean = x - x.mean(dims, keepdim=True)
+    return (from_mean * from_mean).sum(dims, keepdim=keepdim) / divisor
+
+
+def _spread_root(x: torch.Tensor, dim: Any = None, **options: Any) -> Any:
+    """``std``, as :func:`_spread`."""
+    spread = _spread(x, dim, **options)
+    return spread if spread is NotImplemented else spread.sqrt()
+
+
 def taken_apart() -> dict[Any, Any]:
     """Per operator that OpenVINO lacks the function of other operators that does the same."""
-    return {_aten.histc.default: _histogram, _aten.empty_permuted.default: _zeros}
+    return {
+        _aten.histc.default: _histogram,
+        _aten.empty_permuted.default: _zeros,
+        _aten.trunc.default: _truncated,
+        _aten.round.decimals: _rounded,
+        _aten.addmv.default: _plus_product,
+        _aten.exp2.default: lambda x: torch.pow(2.0, x),
+        _aten.__lshift__.Scalar: _shifted_left,
+        _aten.__rshift__.Scalar: _shifted_right,
+        _aten.bitwise_left_shift.Tensor_Scalar: _shifted_left,
+        _aten.bitwise_right_shift.Tensor_Scalar: _shifted_right,
+        _aten.var.correction: _spread,
+        _aten.std.correction: _spread_root,
+    }

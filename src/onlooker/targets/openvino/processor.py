@@ -144,7 +144,9 @@ def _end_fusion(attention: Any) -> None:
 def _is_rounded_down(node: Any) -> bool:
     if node.get_type_name() != "Divide" or node.get_output_element_type(0).is_real():
         return False
-    return bool(node.get_attributes()["m_pythondiv"]) and not all(map(_is_size, node.input_values()))
+    return bool(node.get_attributes()["m_pythondiv"]) and not all(
+        map(_is_size, node.input_values())
+    )
 
 
 def _is_size(port: Any) -> bool:

@@ -501,3 +501,18 @@ def test_a_float_of_a_size_in_a_function_of_a_module_that_is_called_by_its_names
     assert program.verify().verified
     x = torch.randn(4, 9)
     torch.testing.assert_close(program(x), model(x))
+
+
+def test_sizes_that_tensors_remember_are_no_attributes_that_a_caller_gave() -> None:
+    """What is remembered with a tensor of the trace is not asked of the inputs as the model would ask."""
+
+    class Masks(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x.sum() * mask.sum()
+
+    model, observer = Masks(), InputObserver()
+    with observer(model):
+        for rows in (2, 4):
+            model(torch.randn(rows, 3), torch.ones(rows, 3, dtype=torch.long))
+    (graph,) = observer.export().graphs
+    assert "attributes" not in graph.marks

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import onlooker
-from onlooker import ExportError, InputObserver, Program, RejectedCallError
+from onlooker import InputObserver, Program, RejectedCallError
 
 Function = Callable[[torch.Tensor], Any]
 WATCHED = ((2, 5), (3, 9), (4, 7))
@@ -98,6 +98,8 @@ def test_a_script_gives_shapes_and_bools_too() -> None:
     assert "{0: result[1][1][0], 1: result[1][1][1]}" in program.code()
 
 
-def test_a_bool_of_two_tensors_is_refused_with_its_line() -> None:
-    with pytest.raises(ExportError, match=r"torch\.equal"):
-        returning(lambda x: torch.equal(x, x * 2))
+def test_a_bool_of_two_tensors_that_is_another_one_is_refused_with_its_line() -> None:
+    _, program = returning(lambda x: torch.equal(x, x * 2))
+    assert program(torch.rand(2, 5) + 1)[1] is False
+    with pytest.raises(RejectedCallError, match="test_returned_numbers"):
+        program(torch.zeros(2, 5))

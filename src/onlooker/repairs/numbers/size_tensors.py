@@ -138,7 +138,7 @@ def _has_sizes(value: Any) -> bool:
 def _is_of_sizes(tensor: Any) -> bool:
     """True for a float in a tensor that is computed of sizes alone, and has a value."""
     has_value = getattr(tensor, "real_tensor", None) is not None
-    return has_value and tensor.is_floating_point() and getattr(tensor, _OF_SIZES, False)
+    return has_value and tensor.is_floating_point() and vars(tensor).get(_OF_SIZES, False)
 
 
 def _comes_of_sizes(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
@@ -146,7 +146,7 @@ def _comes_of_sizes(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     if func in _MAKERS:
         return isinstance(args[0], (torch.SymInt, torch.SymFloat))
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
-    return bool(tensors) and all(getattr(tensor, _OF_SIZES, False) for tensor in tensors)
+    return bool(tensors) and all(vars(tensor).get(_OF_SIZES, False) for tensor in tensors)
 
 
 def _checked_number(tensor: Any) -> float:
@@ -280,7 +280,7 @@ def _sizes_of(value: Any) -> Sizes | None:
     if value.constant is not None and value.constant.numel() <= _MOST_SIZES:
         return numpy.array(value.constant.tolist(), dtype=object)
     if value.ndim:
-        sizes, version = getattr(value, _SIZES, (None, None))
+        sizes, version = vars(value).get(_SIZES, (None, None))
         return None if sizes is None or version != value._version else sizes
     is_known = isinstance(value.item_memo, (int, torch.SymInt))
     return _array(value.item_memo) if is_known else None

@@ -60,10 +60,9 @@ def find_doubt(
     first_and_last = _first_and_last(samples)
     for sample in first_and_last:
         again = _run_again(sample, lab)
-        is_seen = not isinstance(again, Exception) and not _differs(sample, again)
-        if recorded and not lab.subject.gradients and not is_seen:
+        if recorded and not lab.subject.gradients and not _is_as_seen(sample, again):
             recording = rerun(sample, lab, context=torch.enable_grad())
-            if not isinstance(recording, Exception) and not _differs(sample, recording):
+            if _is_as_seen(sample, recording):
                 lab.record_gradients()
                 again = recording
         if isinstance(again, Exception):
@@ -107,24 +106,23 @@ def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
     """
     n_readings = Unread.n_readings
     again = rerun(sample, lab)
-    is_seen = not isinstance(again, Exception) and not _differs(sample, again)
     twin = lab.subject
     has_twin = twin.original is not None and twin.model is not twin.original
-    if is_seen or not has_twin or Unread.n_readings != n_readings:
+    if _is_as_seen(sample, again) or not has_twin or Unread.n_readings != n_readings:
         return again
     if any(change.lasts for change in lab.kept.changes.values()):
         return again
     lab.subject = twin.on_original()
     other = rerun(sample, lab)
-    if isinstance(other, Exception) or _differs(sample, other):
+    if not _is_as_seen(sample, other):
         lab.subject = twin
         return again
     return other
 
 
-def _differs(sample: Sample, again: Result | Exception) -> bool:
-    """True for another result; a model that refuses the call is another matter."""
-    return not isinstance(again, Exception) and bool(difference(sample.outputs, again))
+def _is_as_seen(sample: Sample, again: Result | Exception) -> bool:
+    """True for the result that was seen while the model was watched; False for another one, and for an error."""
+    return not isinstance(again, Exception) and not difference(sample.outputs, again)
 
 
 def _draws(sample: Sample, again: Result, lab: Lab) -> bool:

@@ -174,11 +174,8 @@ def _remember(tensor: Any, sizes: Sizes | None) -> None:
 
 def _remember_rows(rows: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Makes each row of a tensor, taken apart, give its sizes."""
-    if _SIZES not in vars(
-        args[0]
-    ):  # nothing of other tensors is asked: that would be a function more
-        return
-    sizes = _sizes_of(args[0])
+    # of a tensor that remembers nothing nothing is asked: that would be a function more in the trace
+    sizes = _sizes_of(args[0]) if _SIZES in vars(args[0]) else None
     if sizes is not None and args[1:] in ((), (0,)) and not kwargs:
         for row, own in zip(rows, sizes, strict=True):
             _remember(row, _array(own))

@@ -300,10 +300,10 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     torch.Tensor.equal: _equal,
     torch.allclose: _allclose,
+    torch.Tensor.allclose: _allclose,
     torch.einsum: _einsum,
     torch.where: _where,
     torch.Tensor.where: _where_of_tensor,
-    torch.Tensor.allclose: _allclose,
 }
 
 

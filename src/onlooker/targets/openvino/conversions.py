@@ -217,7 +217,6 @@ def _with_result(equation: str) -> str:
     return f"{equation}->{dots}{''.join(one for one in letters if equation.count(one) == 1)}"
 
 
-#: operator of torch -> the function that makes nodes of OpenVINO
 def _silu_backward(context: Any) -> list[Any]:
     """The derivative of ``x * sigmoid(x)``, which torch takes apart for no converter."""
     from openvino import opset13 as ops
@@ -241,6 +240,7 @@ def _mish_backward(context: Any) -> list[Any]:
     return list(ops.multiply(grad, slope).outputs())
 
 
+#: operator of torch -> the function that makes nodes of OpenVINO
 CONVERSIONS: dict[Any, Callable[[Any], list[Any]]] = {
     torch.ops.aten.matmul.default: _matmul,
     torch.ops.aten.einsum.default: _einsum,

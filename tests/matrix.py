@@ -53,7 +53,7 @@ LIMIT = 3600
 #: of the fast tests one of so many is run in a smoke test, by the checksum of its name (tests/conftest.py)
 SMOKE_SHARE = 10
 #: the most seconds in which a smoke test installs torch; it is skipped where that takes longer
-SMOKE_LIMIT = 120
+SMOKE_LIMIT = 300
 #: the settings of pip that uv has by another name
 OF_UV = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",

@@ -124,7 +124,37 @@ def step_after_step(self: Model, x: torch.Tensor) -> Any:
     return y
 
 
+def sorted_and_counted(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, _ = self.routed(x)
+    order = chosen.view(-1).argsort()
+    rows, begin = x[order // 2], 0
+    found: list[torch.Tensor] = []
+    for n, count in enumerate(chosen.view(-1).bincount(minlength=4).cpu().numpy()):
+        end = begin + count
+        if count == 0:
+            continue
+        found.append(self.experts[n](rows[begin:end]))
+        begin = end
+    joined = torch.cat(found, dim=0) if len(found) else rows.new_empty(0)
+    out = torch.empty_like(joined)
+    out[order] = joined
+    return (out.view(*chosen.shape, -1) * weights[..., None]).sum(1)
+
+
+def counted_in_a_list(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+    counts = torch.bincount(chosen.flatten(), minlength=4).tolist()
+    for n in range(4):
+        count = counts[n]
+        if count == 0:
+            continue
+        rows, place = torch.where(chosen == n)
+        out[rows] += weights[rows, place, None] * self.experts[n](x[rows])
+    return out
+
+
 SERVED = (
+    *(sorted_and_counted, counted_in_a_list),
     *(skipped, skipped_by_length, added_to_a_name, any_of_a_mask, in_a_function),
     *(a_name_is_chosen, one_part_in_another, written_in_place, step_after_step),
 )
@@ -242,7 +272,67 @@ def refuses(self: Model, x: torch.Tensor) -> Any:
     return y
 
 
+def joins_and_counts(self: Model, x: torch.Tensor) -> Any:
+    chosen, begin = self.gate(x).argmax(-1), 0
+    found: list[torch.Tensor] = []
+    for n, count in enumerate(chosen.bincount(minlength=4).tolist()):
+        end = begin + count
+        if count == 0:
+            continue
+        found.append(self.experts[n](x[begin:end]))
+        begin = end
+    return torch.cat(found) / len(found)
+
+
+def joins_a_mean(self: Model, x: torch.Tensor) -> Any:
+    chosen, begin = self.gate(x).argmax(-1), 0
+    found: list[torch.Tensor] = []
+    for count in chosen.bincount(minlength=4).tolist():
+        end = begin + count
+        if count == 0:
+            continue
+        found.append(x[begin:end].sum(0, keepdim=True))
+        begin = end
+    return torch.cat(found)
+
+
+def counts_from_one(self: Model, x: torch.Tensor) -> Any:
+    chosen, begin = self.gate(x).argmax(-1), 0
+    found: list[torch.Tensor] = []
+    for n, count in enumerate(chosen.bincount(minlength=4).tolist()):
+        end = begin + count
+        if count == 1:
+            continue
+        found.append(self.experts[n](x[begin:end]))
+        begin = end
+    return torch.cat(found)
+
+
+def joins_with_gaps(self: Model, x: torch.Tensor) -> Any:
+    chosen, begin = self.gate(x).argmax(-1), 0
+    found: list[torch.Tensor] = []
+    found.append(x[:0])
+    for count in chosen.bincount(minlength=4).tolist():
+        end = begin + count
+        if count == 0:
+            continue
+        found.append(x[begin:end] * 2)
+        begin = end + 1
+    return torch.cat(found, 0)
+
+
+def joins_other_numbers(self: Model, x: torch.Tensor) -> Any:
+    chosen = self.gate(x).argmax(-1)
+    found: list[torch.Tensor] = []
+    for n, count in enumerate(chosen.bincount(minlength=4).tolist()):
+        if count == 0:
+            continue
+        found.append((x[:count] * 2).to(torch.float64 if n == 0 else torch.float32))
+    return torch.cat(found)
+
+
 FOOLING = (
+    *(joins_and_counts, joins_a_mean, counts_from_one, joins_with_gaps, joins_other_numbers),
     *(sets_an_attribute, fills_a_list, counts, sets_another_shape, binds_what_was_there),
     *(writes_to_what_is_chosen, writes_to_a_view_of_it, keeps_a_tensor, leaves, draws_in_it),
     *(asks_which_object, counts_in_a_module, a_name_that_is_not_there),

@@ -7,10 +7,11 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 
-from .source_tests import has_positions, position_of, tree_of, tree_of_code
+from .source_tests import has_positions, parents_in, position_of, tree_of, tree_of_code
 
 __all__ = [
     "ends_step",
+    "lists_only_joined",
     "loop_over",
     "may_leave",
     "names_read_after",
@@ -26,19 +27,22 @@ _LEAVES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom),
     *(ast.Delete, ast.Try, ast.Match),
 )
+#: the call of what a loop goes over, and what begins the loop
+_BEGINS = ("GET_ITER", "CALL", "PRECALL")
 
 
 def loop_over(code: CodeType, instruction: int) -> ast.For | None:
-    """The ``for`` loop that an instruction begins, with what it goes over; None elsewhere."""
+    """The ``for`` loop that an instruction begins, with what it goes over, or the call of what it goes
+    over; None elsewhere.
+    """
     tree = tree_of_code(code) if has_positions() else None
     if tree is None:
         return None
-    for one in dis.get_instructions(code):
-        if one.offset == instruction and one.opname == "GET_ITER":
-            place = getattr(one, "positions", None)
-            break
-    else:
+    # a frame that calls may be at the place after its instruction that is kept for the interpreter
+    before = [one for one in dis.get_instructions(code) if one.offset <= instruction]
+    if not before or before[-1].opname not in _BEGINS:
         return None
+    place = getattr(before[-1], "positions", None)
     for node in ast.walk(tree):
         # the place is that of the loop in Python 3.11, and that of what it goes over later
         if isinstance(node, ast.For) and place in (position_of(node), position_of(node.iter)):
@@ -99,6 +103,47 @@ def names_set(body: Sequence[ast.stmt]) -> set[str]:
 def read_before_set(body: Sequence[ast.stmt]) -> set[str]:
     """The names that statements set, and whose values from before they may read."""
     return _read_before_set(body, names_set(body), set())
+
+
+def lists_only_joined(function: ast.AST) -> frozenset[str]:
+    """The names that a function gives to empty lists alone, to which it adds items, which it gives to
+    ``torch.cat(name, 0)``, and of which it asks whether they are empty.
+    """
+    parents, made, other = parents_in(function), set(), set()
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            other.update(node.names)
+        if not isinstance(node, ast.Name):
+            continue
+        above = parents[node]
+        is_alone = isinstance(above, ast.AnnAssign) or (
+            isinstance(above, ast.Assign) and above.targets == [node]
+        )
+        if is_alone and ast.unparse(getattr(above, "value", None) or node) == "[]":
+            made.add(node.id)
+        elif not _is_joining(node, above, parents):
+            other.add(node.id)
+    return frozenset(made - other)
+
+
+def _is_joining(node: ast.Name, above: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    name, around = node.id, parents.get(above)
+    if isinstance(above, ast.Attribute) and above.attr == "append":
+        return isinstance(around, ast.Call) and isinstance(parents.get(around), ast.Expr)
+    if isinstance(above, ast.Call) and ast.unparse(above) in {
+        f"torch.cat({name}{dim})" for dim in ("", ", 0", ", dim=0", ", axis=0")
+    }:
+        return True
+    asked = above if ast.unparse(above) == f"len({name})" else node
+    test = parents.get(asked)
+    if isinstance(test, (ast.UnaryOp, ast.Compare)):
+        is_test = ast.unparse(test) in {
+            f"not {ast.unparse(asked)}",
+            f"len({name}) > 0",
+            f"len({name}) == 0",
+        }
+        asked, test = (test, parents.get(test)) if is_test else (asked, test)
+    return isinstance(test, (ast.If, ast.IfExp)) and test.test is asked
 
 
 def _read_before_set(body: Sequence[ast.stmt], names: set[str], known: set[str]) -> set[str]:

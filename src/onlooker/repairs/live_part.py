@@ -10,15 +10,17 @@ unless the part counts, and nothing else of the part may be seen after it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Node
 
 from ..observing.reach import Snapshot
 from ..proofs.operators import draws, shared_by, written_by
+from ..torch_internals.sizes import expression_of
 from ..torch_internals.tracing import get_proxy_mode
 
 __all__ = ["WRITES", "LivePart", "held_by", "is_traced", "is_write", "is_written", "node_of"]
@@ -97,9 +99,36 @@ class LivePart:
         node = node_of(value)
         return node is not None and not _is_in_memory_of_others(node, set(self._nodes))
 
+    def empty(self, values: Mapping[Any, Any]) -> dict[Any, int]:
+        """The lengths of those slices of the part that are 0 for some values of symbols."""
+        found: dict[Any, int] = {}
+        for node in self._nodes:
+            if node.target is torch.ops.aten.slice.Tensor and len(node.args) == 4:
+                dim, begin, end = node.args[1], *map(_number_of, node.args[2:])
+                length = expression_of(node.meta["val"].shape[dim])
+                if None not in (begin, end) and sympy.sympify(end - begin).subs(values) == 0:
+                    found[length] = 0
+        return found
+
+    def joins(self) -> set[Node]:
+        """The nodes that join tensors of the part with others of the same dtype by their rows."""
+        own = set(self._nodes)
+        return {
+            user
+            for node in own
+            for user in node.users
+            if user.target is torch.ops.aten.cat.default
+            and user.args[1:] in ((), (0,))
+            and user not in own
+            and {one.meta["val"].dtype for one in user.all_input_nodes} == {user.meta["val"].dtype}
+        }
+
     def close(self) -> None:
-        """The part is over."""
-        self._nodes = _nodes_after(self._last)
+        """The part is over; what the next test computes with numbers alone is none of it."""
+        nodes = _nodes_after(self._last)
+        while nodes and _is_of_numbers(nodes[-1]):
+            nodes.pop()
+        self._nodes = nodes
 
     def seen_outside(
         self, returned: Iterable[Node | None], readers: Collection[Node] = frozenset()
@@ -173,6 +202,17 @@ def node_of(leaf: Any) -> Node | None:
 def _is_in_memory_of_others(node: Node, own: set[Node]) -> bool:
     """True for a result that may be in the memory of a tensor that a part did not make."""
     return node not in own or any(_is_in_memory_of_others(one, own) for one in shared_by(node))
+
+
+def _number_of(argument: Any) -> Any:
+    """The expression of a number in a graph."""
+    return expression_of(argument.meta.get("val") if isinstance(argument, Node) else argument)
+
+
+def _is_of_numbers(node: Node) -> bool:
+    """True for a node that computes with numbers of Python."""
+    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, torch.SymFloat))
+    return is_number and not hasattr(node.target, "_schema")
 
 
 def _last_node() -> Node | None:

@@ -15,8 +15,10 @@ without ``else``. A tensor that the body assigns to a name is chosen where somet
 
 This is right where nothing else of the body is seen after it: it does not leave its function or its loop,
 draws no random numbers, and changes nothing that Python keeps, which is compared. A name that is read later
-has a tensor of the same shape and dtype on both sides, which the body has made. Otherwise the values of the
-example decide (:mod:`.numbers.by_values`).
+has a tensor of the same shape and dtype on both sides, which the body has made, or a number that is the same
+where the test fails: ``begin = begin + count`` under ``if count == 0: continue``. A list may have a tensor more
+if that has no rows where the test fails, and if the function only joins it with ``torch.cat``. Otherwise the
+values of the example decide (:mod:`.numbers.by_values`).
 
 What the body computes where its test fails is thrown away; where that ends with an error, so does the call
 of the program.
@@ -28,17 +30,25 @@ import ast
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+import sympy
 import torch
 
 from ..model_source.frames import frame_of_model, is_code_of_model
 from ..model_source.lines import line_of
-from ..model_source.source_loops import may_leave, names_set, read_before_set, skips_step
+from ..model_source.source_loops import (
+    lists_only_joined,
+    may_leave,
+    names_set,
+    read_before_set,
+    skips_step,
+)
 from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
+from ..observing.effects import Effect
 from ..observing.reach import Snapshot
 from ..proofs.decisions import taken_by
 from ..torch_internals.sizes import ShapeEnv, SymNode, expression_of
@@ -65,12 +75,14 @@ class NotTakenError(InVainError):
 @dataclass(frozen=True, slots=True)
 class _Part:
     """The statements that a test decides, and the answer that leads to them. ``names`` are those that
-    they set and whose values something reads that knew others.
+    they set and whose values something reads that knew others, ``joined`` those of lists whose tensors
+    the function only joins.
     """
 
     statements: Sequence[ast.stmt]
     answer: bool
     names: frozenset[str]
+    joined: frozenset[str]
 
     def is_at(self, frame: FrameType) -> bool:
         """True where an instruction of the statements runs in a frame."""
@@ -99,7 +111,9 @@ def _part_of(code: CodeType, instruction: int) -> _Part | None:
     if not test.is_plain(names, code):
         return None
     read = {name for name in names if name in early or not test.is_read_by(statements, name)}
-    return _Part(statements, (rest is None) != test.is_negated, frozenset(read))
+    local = set(code.co_varnames) - set(code.co_cellvars)
+    joined = lists_only_joined(test.function) & local
+    return _Part(statements, (rest is None) != test.is_negated, frozenset(read), joined)
 
 
 def _rest_of_step(test: SourceTest) -> Sequence[ast.stmt] | None:
@@ -132,7 +146,9 @@ class _Taken:
     before: Mapping[str, Any]
     #: what the trace asserts of values where the part begins
     asserted: tuple[int, dict[Any, str]]
-    #: the nodes that choose between what its names are and what they were
+    #: the value of a symbol where the part does not count, if its test says so
+    otherwise: Mapping[Any, Any]
+    #: the nodes that may read it: they choose between what its names are and were, or join tensors
     choices: set[torch.fx.Node] = field(default_factory=set)
 
     def runs(self) -> bool:
@@ -141,6 +157,30 @@ class _Taken:
         while frame is not None and frame is not self.frame:
             frame = frame.f_back
         return frame is not None and self.part.is_at(frame)
+
+    def joins(self, effect: Effect) -> bool:
+        """True for tensors more in a list that is only joined, where they have no rows unless the part
+        counts.
+        """
+        held: Any = getattr(effect.holder, "value", None)
+        known = [self.frame.f_locals.get(name) for name in self.part.joined]
+        if held is None or all(one is not held for one in known):
+            return False
+        new, zeros = list(held)[len(effect.before) :], self.live.empty(self.otherwise)
+        return [*map(id, held)][: -len(new)] == [*map(id, effect.before)] and all(
+            isinstance(one, torch.Tensor)
+            and self.live.made(one)
+            and one.ndim > 0
+            and sympy.sympify(expression_of(one.shape[0])).subs(self.otherwise).subs(zeros) == 0
+            for one in new
+        )
+
+    def is_same_number(self, before: Any, after: Any) -> bool:
+        """True for numbers that are equal where the part does not count."""
+        if not isinstance(before, (int, torch.SymInt)) or not isinstance(after, torch.SymInt):
+            return False
+        difference = expression_of(after) - expression_of(before)
+        return bool(sympy.expand(difference.subs(self.otherwise)) == 0)
 
 
 class ValueBranches(Reader):
@@ -164,6 +204,8 @@ class ValueBranches(Reader):
         self._over: list[_Taken] = []
         #: by the tensor that a body has assigned to a name: the tensor, and what is chosen
         self._chosen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        #: the lists that parts add tensors to, with these parts, by the list
+        self._joined: dict[int, tuple[Any, list[_Taken]]] = {}
         self._held: Snapshot | None = None
         self._hook = contextlib.ExitStack()
 
@@ -204,9 +246,11 @@ class ValueBranches(Reader):
             return None
         self._close_ended()
         holds: Any = torch.SymBool(value)  # type: ignore[no-untyped-call]
-        return self._taken(frame, lambda: torch.scalar_tensor(holds) != 0)
+        return self._taken(frame, lambda: torch.scalar_tensor(holds) != 0, value.expr)
 
-    def _taken(self, frame: FrameType | None, condition: Callable[[], torch.Tensor]) -> bool | None:
+    def _taken(
+        self, frame: FrameType | None, condition: Callable[[], torch.Tensor], test: Any = None
+    ) -> bool | None:
         """The answer by which the part runs that a test decides, where that may be traced."""
         if frame is None or not is_code_of_model(frame.f_code.co_filename) or self._is_rolling():
             return None
@@ -220,8 +264,9 @@ class ValueBranches(Reader):
         names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
         held = (self._held_by_model(), held_by(Snapshot(), frame))
         live = LivePart(is_live, around)
-        asserted = _asserted(holds)
-        self._running.append(_Taken(part, frame, line, live, held, names, asserted))
+        otherwise = _solved(test if test is None or not part.answer else sympy.Not(test))
+        taken = _Taken(part, frame, line, live, held, names, _asserted(holds), otherwise)
+        self._running.append(taken)
         self.taken.append(line)
         return part.answer
 
@@ -240,12 +285,16 @@ class ValueBranches(Reader):
         taken.live.close()
         self._over.append(taken)
         n_asserted, ranges = taken.asserted
-        n_now, ranges_now = _asserted(taken.live.is_live)
+        n_now, ranges_now = _asserted(taken.live.is_live, ranges)
         if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):
             reason = "what it computes takes some values only"
             raise self.failed(NotTakenError(taken.line, reason))
         effects = [effect for held in taken.held for effect in held.effects()]
         changes = [effect for effect in effects if not effect.is_write]
+        if changes and all(map(taken.joins, changes)):
+            for held in (effect.holder.value for effect in changes):
+                self._joined.setdefault(id(held), (held, []))[1].append(taken)
+            changes = []
         if changes:
             place = changes[0].place or "a container"
             raise self.failed(NotTakenError(taken.line, f"{place} changes in it"))
@@ -264,7 +313,7 @@ class ValueBranches(Reader):
         """Puts a choice in the place of a tensor that the part has assigned to a name; a part in it may
         have done so before.
         """
-        if taken.live.has_written(after):
+        if taken.live.has_written(after) or taken.is_same_number(before, after):
             return
         assigned = self.value(after)
         if not _are_alike(before, assigned) or not taken.live.made(assigned):
@@ -290,6 +339,11 @@ class ValueBranches(Reader):
             self._close(self._running.pop())
         chosen = list(map(self.value, outputs))
         returned = {node_of(leaf) for leaf in chosen}
+        for _, parts in self._joined.values():
+            some = torch.stack([taken.live.is_live for taken in parts]).any()
+            torch.ops.aten._assert_async.msg(some, f"nothing to join after {parts[0].line}")
+            for taken in parts:
+                taken.choices.update(taken.live.joins())
         for taken in self._over:
             why = taken.live.seen_outside(returned, taken.choices)
             if why:
@@ -299,10 +353,19 @@ class ValueBranches(Reader):
         return chosen
 
 
-def _asserted(tensor: Any) -> tuple[int, dict[Any, str]]:
-    """Counts the assertions about values in the trace of a tensor, and gives the ranges of these values."""
+def _solved(test: Any) -> Mapping[Any, Any]:
+    """The value of a symbol where a test holds: ``{u0: 3}`` for ``u0 == 3``; empty for other tests."""
+    sides = test.args if isinstance(test, sympy.Eq) else ()
+    return {one: other for one, other in (sides, sides[::-1]) if one.is_Symbol} if sides else {}
+
+
+def _asserted(tensor: Any, about: Collection[Any] | None = None) -> tuple[int, dict[Any, str]]:
+    """Counts the assertions about values in the trace of a tensor, and gives the ranges of these values;
+    with ``about`` those about these values alone.
+    """
     environment: ShapeEnv = tensor.fake_mode.shape_env
-    asserted = sum(map(len, environment.deferred_runtime_asserts.values()))
+    asserts = environment.deferred_runtime_asserts.items()
+    asserted = sum(len(found) for s, found in asserts if about is None or s in about)
     ranges = environment.var_to_range.items()
     return asserted, {s: str(found) for s, found in ranges if str(s).startswith(_OF_VALUES)}
 

@@ -182,7 +182,8 @@ class FlatRun:
         visited = tuple(dict.fromkeys(self.hits.visited))
         rolled = tuple(dict.fromkeys(self.loops.rolled))
         request = self.request
-        return Rolling(rolled, self._n_steps, visited, request.refused_rows, request.ends)
+        refused = (*request.refused_rows, *self.hits.ends.items())
+        return Rolling(rolled, self._n_steps, visited, refused, request.ends)
 
     def is_of_steps(self, atom: Atom) -> bool:
         """True for a condition that a loop of the last trace has no more steps than were compared."""

@@ -15,7 +15,8 @@ rows of a tensor writes ``where(mask[expert], found, 0)``: it adds nothing unles
 loop. In the same order the same numbers are added.
 
 Masks may have a row more than there are experts, at which the model makes an error. The program checks
-that such a row is in no loop.
+that such a row is in no loop. The loop may also go over the numbers of the rows, or over the values of
+``chosen.unique()`` (:mod:`.hit_values`).
 
 ``if token.numel() == 0: continue`` ends a step by a value. There the rest of the step counts as well
 only where the number is not 0. :mod:`onlooker.repairs.value_branches` does so for tests that a trace
@@ -30,6 +31,7 @@ step; and Python keeps nothing else of it, which is compared. Otherwise the loop
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import FrameType
@@ -42,22 +44,24 @@ from ...model_source.lines import line_of
 from ...model_source.source_loops import ends_step, loop_over, names_read_after
 from ...model_source.source_tests import expressions_around
 from ...observing.reach import Snapshot
+from ...patches.swap import swapped
+from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.tracing import get_proxy_mode
 from ..live_part import WRITES, LivePart, held_by, node_of
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import InVainError, Reader
+from .hit_values import BINS, LISTS, MOVES, UNIQUE, Hits, counted
 
 __all__ = ["HIT_ROWS", "HitRows", "NotVisitedError"]
 
-#: more rows are visited by no trace
-_MOST_ROWS = 512
 #: more rows of all loops are not left out
 _MOST_REFUSED = 2
 _NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero})
+_FOUND = _NONZERO | UNIQUE | MOVES
 _APART = frozenset({torch.unbind, torch.Tensor.unbind})
 _COUNTS = frozenset({torch.numel, torch.Tensor.numel})
 _FORMATS = frozenset({torch.Tensor.__format__})
-_ALL = _NONZERO | _APART | WRITES | _COUNTS | _FORMATS
+_ALL = _FOUND | BINS | LISTS | _APART | WRITES | _COUNTS | _FORMATS
 _UNSEEN = object()
 
 
@@ -93,25 +97,45 @@ class HitRows(Reader):
         self.refused = frozenset(refused)
         self._reach, self._is_rolling = reach, is_rolling
         #: the rows that steps were given: their numbers
-        self.numbers: list[torch.Tensor] = []
-        #: rows of nonzero() and their masks, by the rows, each with the writes to it
-        self._rows: dict[int, tuple[torch.Tensor, torch.Tensor, Any]] = {}
+        self.numbers: list[Any] = []
+        #: the row after the last one of loops over values, by their lines
+        self.ends: dict[str, int] = {}
+        #: what loops may go over, by the tensor
+        self._hits: dict[int, Hits] = {}
+        self._swaps = contextlib.ExitStack()
         self._steps: list[_Step] = []
         self._step: _Step | None = None
+
+    def __enter__(self) -> Any:
+        plain = FakeTensor.tolist  # no function of torch that a mode is told of
+
+        def tolist(tensor: FakeTensor) -> Any:
+            loop = self._loop(tensor, is_list=True)
+            return plain(tensor) if loop is None else loop
+
+        self._swaps.enter_context(swapped(FakeTensor, "tolist", tolist))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._swaps.close()
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Visits the rows of a loop, and lets a step write only where its row is in the loop."""
         step = self._step
-        if func in _NONZERO:
-            rows = func(*args, **kwargs)
-            if isinstance(rows, torch.Tensor) and _is_mask(args[0]):
-                self._rows[id(rows)] = (rows, args[0], _writes_to(rows, args[0]))
-            return rows
-        if func in _APART:
-            loop = None if step is not None or self._is_rolling() else self._loop_over(args[0])
+        if func in _FOUND:
+            result = func(*args, **kwargs)
+            found = Hits.found(func, args, kwargs, result, self._hits.get(id(args[0])))
+            if found is not None:
+                self._hits[id(result)] = found
+            return result
+        if func in _APART or func in LISTS:
+            loop = self._loop(args[0], func in LISTS) if args[1:] in ((), (0,)) else None
             return func(*args, **kwargs) if loop is None else loop
+        if func in BINS:
+            counts = counted(*args, **kwargs)
+            return func(*args, **kwargs) if counts is None else counts
         if step is None:
             return func(*args, **kwargs)
         if func in _COUNTS and step.ends_at(frame_of_model()):
@@ -121,18 +145,25 @@ class HitRows(Reader):
             return format(args[0].item(), *args[1:])  # the text of a fake tensor is not its number
         return step.written(func, args, kwargs)
 
-    def _loop_over(self, value: Any) -> _Visits | None:
+    def _loop(self, value: Any, is_list: bool) -> _Visits | None:
         """The steps of the loop over some rows that a frame of the model begins; None for any other
         use, and for any other tensor.
         """
-        rows, mask, writes = self._rows.get(id(value), (None, None, None))
-        frame = frame_of_model()
-        if frame is None or rows is None or mask is None or writes != _writes_to(rows, mask):
+        hits, frame = self._hits.get(id(value)), frame_of_model()
+        if frame is None or hits is None or not hits.is_whole():
+            return None
+        if self._step is not None or self._is_rolling():
             return None
         line = line_of(frame)
         chosen = line not in self._left_out if self._like is None else line in self._like
         loop = loop_over(frame.f_code, frame.f_lasti) if chosen else None
-        return None if loop is None else _Visits(self, frame, line, loop, mask)
+        known = [number for one, number in self.refused if one == line]
+        count = None if loop is None else hits.count(max(known, default=None))
+        if loop is None or count is None:
+            return None
+        if hits.is_of_values:
+            self.ends[line] = count
+        return _Visits(self, frame, line, loop, hits.steps(count, is_list))
 
     def begin(self, step: _Step) -> None:
         """From here on the functions are those of a step."""
@@ -168,19 +199,23 @@ class _Visits:
     """The steps of one loop."""
 
     def __init__(
-        self, rows: HitRows, frame: FrameType, line: str, loop: ast.For, mask: torch.Tensor
+        self,
+        rows: HitRows,
+        frame: FrameType,
+        line: str,
+        loop: ast.For,
+        steps: Iterable[tuple[torch.Tensor, Any]],
     ) -> None:
-        self._rows, self._frame, self._line, self._mask = rows, frame, line, mask
+        self._rows, self._frame, self._line, self._steps = rows, frame, line, steps
         self._loop, self._names = loop, names_read_after(frame.f_code.co_filename, loop)
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         rows, line = self._rows, self._line
         rows.visited.append(line)
         if self._names is None:
             raise self._failed("its body leaves it, or sets what other functions read")
         held = rows.held(self._frame)
-        lives = [self._mask[number] != 0 for number in range(self._mask.shape[0])]
-        for number, is_live in enumerate(lives):
+        for number, (is_live, found) in enumerate(self._steps):
             rows.number = number
             if (line, number) in rows.refused:
                 torch.ops.aten._assert_async.msg(~is_live, f"the model refuses {number} at {line}")
@@ -188,8 +223,8 @@ class _Visits:
             step = _Step(line, self._frame, self._loop, is_live)
             before = self._values()
             rows.begin(step)
-            rows.numbers.append(torch.tensor([number], device=self._mask.device))
-            yield rows.numbers[-1]
+            rows.numbers.append(found)
+            yield found
             rows.end(step)
             for name, value in self._values().items():
                 if value is not before[name] and not step.has_written(value):
@@ -229,21 +264,6 @@ class _Step(LivePart):
         self.is_live = self.is_live & condition
 
 
-def _is_mask(value: Any) -> bool:
-    """True for a tensor with one dimension, whose size is a number."""
-    if not isinstance(value, torch.Tensor) or value.ndim != 1:
-        return False
-    return isinstance(value.shape[0], int) and value.shape[0] <= _MOST_ROWS
-
-
-def _writes_to(*tensors: torch.Tensor) -> Any:
-    """Counts the writes to tensors so far; None where torch does not count them."""
-    try:
-        return [tensor._version for tensor in tensors]
-    except RuntimeError:  # of inference mode
-        return None
-
-
 def _visited_by_python(attempt: Attempt) -> Retry | None:
     rows = attempt.reader(HitRows)
     if rows is None or attempt.error is None:
@@ -262,9 +282,9 @@ def _visited_by_python(attempt: Attempt) -> Retry | None:
 
 HIT_ROWS = Repair(
     "rows of nonzero",
-    "A loop over ``mask.nonzero()``, as over the experts that some token chose, has as many steps as the mask"
-    " has elements that are not 0, which is a value. All rows are visited, and those that are not in the loop"
-    " write nothing.",
+    "A loop over ``mask.nonzero()`` or ``chosen.unique()``, as over the experts that some token chose, has as"
+    " many steps as the mask has elements that are not 0, which is a value. All rows are visited, and those"
+    " that are not in the loop write nothing.",
     until="tests/repairs/test_hit_rows.py::test_experts_that_no_token_of_the_example_chose",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_tensor.py",
     always=True,

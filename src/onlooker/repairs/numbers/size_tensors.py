@@ -10,6 +10,8 @@ the block such a tensor remembers which size it is, and a tensor of several size
     for height, width in shapes:                            h, w in the first step
     shapes[1, 0] = n                                        [[h, w], [n, w // 2]]
 
+``counts.cpu().numpy()``, which torch refuses, is an array of the numbers that ``tolist()`` has.
+
 A float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
 operator wants a plain number of it, torch takes that of the example and checks nothing. Asked to,
 the block gives the number itself, and the program checks at run time that a call has it too.
@@ -112,6 +114,8 @@ class SizeTensors(Reader):
                 return numbers
         if self.floats_decide and func in _READS and _is_of_sizes(args[0]):
             return _checked_number(args[0])
+        if func is torch.Tensor.numpy and _is_list(args[0]):
+            return _numbers_in(args[0])
         written = None
         if func is torch.Tensor.__setitem__ and _SIZES in vars(args[0]):
             written = _sizes_after(*args)
@@ -126,6 +130,19 @@ class SizeTensors(Reader):
             is_blank = func in _BLANKS and result.ndim
             _remember(result, _zeros_as(result) if is_blank else _computed(func, args, kwargs))
         return result
+
+
+def _is_list(tensor: Any) -> bool:
+    """True for a tensor of a trace that stands for a few ints."""
+    is_list = type(tensor) is FakeTensor and tensor.dtype == torch.int64 and tensor.ndim == 1
+    return is_list and not (isinstance(tensor.shape[0], int) and tensor.shape[0] > _MOST_SIZES)
+
+
+def _numbers_in(tensor: torch.Tensor) -> Sizes:
+    """The ints of a tensor as an array that nothing writes to: torch gives none in a trace."""
+    numbers = numpy.array([one.item() for one in tensor], dtype=object)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _has_sizes(value: Any) -> bool:

@@ -109,6 +109,28 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
         torch.testing.assert_close(program(torch.tensor(rows)), model(torch.tensor(rows)))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cat([part.sum(1) for part in torch.tensor_split(x, 3, 1)]),
+        lambda x: x.tensor_split(2)[0],
+        lambda x: x.cov(correction=0),
+        torch.corrcoef,
+    ],
+    ids=["parts", "parts of rows", "cov", "corrcoef"],
+)
+def test_parts_and_covariances_of_any_size_are_one_graph(function: Function) -> None:
+    model, observer = Uses(function), InputObserver()
+    with observer(model):
+        for shape in ((3, 7), (4, 9)):
+            model(torch.randn(shape))
+    program = observer.export()
+    assert program.verify().verified
+    for columns in (4, 5, 6, 12):
+        x = torch.randn(5, columns)
+        torch.testing.assert_close(program(x), model(x))
+
+
 def _contract_path(equation: str, *operands: Any, shapes: bool = False, optimize: object = "") -> tuple[Any, str]:
     """Reads sizes as the package opt_einsum does, and takes the last two tensors first."""
     sizes = [int(size) for operand in operands for size in (operand if shapes else operand.shape)]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from onlooker.targets.onnx.operators.table import translations
+from onlooker.targets.taken_apart import take_apart
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 
@@ -29,7 +30,7 @@ def agrees(function: Callable[..., torch.Tensor], *calls: tuple[torch.Tensor, to
     """The first call is exported, and all are asked; the axis before the last of both changes."""
     axis = [max(value.dim() - 2, 0) for value in calls[0]]
     shapes = tuple({number: DYNAMIC} for number in axis)
-    program = torch.export.export(Function(function), calls[0], dynamic_shapes=shapes)
+    program = take_apart(torch.export.export(Function(function), calls[0], dynamic_shapes=shapes))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the converter calls what torch deprecates
         made = torch.onnx.export(program, dynamo=True, verbose=False, custom_translation_table=translations())

@@ -44,6 +44,18 @@ def test_a_model_gives_the_same_for_sizes_never_seen(model: torch.nn.Module) -> 
     assert program.verify().verified, program.report
 
 
+class Unread(torch.nn.Module):
+    """Nothing is computed of the inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return y, torch.ones(2)
+
+
+def test_inputs_that_nothing_reads_stay_inputs() -> None:
+    program = exported(Unread(), [call(rand(n, 2), rand(m)) for n, m in ((3, 4), (5, 2))]).to("openvino")
+    assert program.verify().verified, program.report
+
+
 class Products(torch.nn.Module):
     """Products whose parts may have any size, 1 among them."""
 
@@ -74,6 +86,20 @@ class Missing(torch.nn.Module):
             "product": torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=2),
             "power": x.exp2(),
             "shifts": (i << 2, i >> 1, torch.bitwise_left_shift(i, 1), torch.bitwise_right_shift(i, 2)),
+            "bits": i ^ 5,
+            "quotients": (torch.div(i, 3, rounding_mode="trunc"), torch.div(x, x - x[0], rounding_mode="trunc")),
+            "diagonals": (x.diagonal(), x[None].diagonal(-1, 2, 1), x.trace()),
+            "is infinite": ((x.exp() * 1e38).isinf(), (x / x.relu()).isfinite()),
+            "rows": (
+                x.index_add(0, i[0] % 2, x[: i.shape[1]], alpha=2),
+                x.norm(),
+                torch.linalg.cross(x[:, :3], x[:, 3:6]),
+            ),
+            "scattered": [
+                x.new_ones(2, 9).scatter_reduce(1, i % 9, x[: i.shape[1]].T[:2], kind, include_self=own)
+                for kind in ("sum", "prod", "mean", "amax", "amin")
+                for own in (True, False)
+            ],
             "spread": (x.var(1, correction=2), x.std(0, correction=2, keepdim=True), x.std(correction=3), x.std(1)),
         }
 

@@ -13,6 +13,7 @@ name in ``tests/repairs/test_sized_operators.py`` is exact without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -218,6 +219,39 @@ def _cdist(
     return torch.ops.aten._cdist_forward(x1, x2, p, None)
 
 
+def _tensor_split(input: torch.Tensor, sections: Any, dim: int = 0) -> Any:
+    """Parts of which the first ones are longer, without asking how many these are."""
+    if not isinstance(sections, int):
+        return NotImplemented
+    each, longer = input.shape[dim] // sections, input.shape[dim] % sections
+    ends = [
+        each * count + torch.sym_min(count, longer)  # type: ignore[no-untyped-call]
+        for count in range(sections + 1)
+    ]
+    return tuple(torch.ops.aten.slice.Tensor(input, dim, *part) for part in pairwise(ends))
+
+
+def _cov(input: torch.Tensor, *, correction: int = 1, **weights: Any) -> Any:
+    """Of rows without weights; torch's own asks with ``equal`` whether they have two columns."""
+    if any(weight is not None for weight in weights.values()):
+        return NotImplemented
+    rows = input if input.ndim == 2 else input.reshape(1, -1)
+    count = rows.shape[1]
+    apart = rows - (rows.sum(1) / count)[:, None]
+    divisor = torch.sym_max(count - correction, 0)  # type: ignore[no-untyped-call]
+    return (torch.mm(apart, apart.t().conj()) / divisor).squeeze()
+
+
+def _corrcoef(input: torch.Tensor) -> Any:
+    products = torch.cov(input)
+    if not products.ndim:
+        return products / products
+    if products.is_complex():
+        return NotImplemented
+    root = products.diag().sqrt()
+    return (products / root[:, None] / root).clamp(-1, 1)
+
+
 def _kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     dims = max(input.ndim, other.ndim)
     left = input.reshape((1,) * (dims - input.ndim) + tuple(input.shape))
@@ -295,6 +329,12 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.take_along_dim: _take_along_dim,
     torch.Tensor.take_along_dim: _take_along_dim,
     torch.cdist: _cdist,
+    torch.cov: _cov,
+    torch.Tensor.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    torch.Tensor.corrcoef: _corrcoef,
+    torch.tensor_split: _tensor_split,
+    torch.Tensor.tensor_split: _tensor_split,
     torch.kron: _kron,
     torch.Tensor.kron: _kron,
     torch.equal: _equal,
@@ -313,7 +353,8 @@ SIZED_OPERATORS = Repair(
     " a size would do, and get that of the example. They are computed by functions that keep"
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
     " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"
-    " and ``einsum`` of many tensors the order of products of the example.",
+    " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
+    " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

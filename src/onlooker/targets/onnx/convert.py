@@ -22,6 +22,7 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..integers.packed import with_packed_weights
 from ..refused import refused_graph
+from ..taken_apart import take_apart
 from .operators.assertions import assertions_kept, name_assertions, with_result_to_check
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
@@ -126,7 +127,7 @@ def convert_graph(
         program = with_packed_weights(graph.artifact)
         if program is not graph.artifact:
             mark_packed_matrices(program)
-        program = with_result_to_check(program)
+        program = with_result_to_check(take_apart(program))
         with (
             _quiet(),
             torch.no_grad(),

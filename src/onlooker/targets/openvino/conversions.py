@@ -240,10 +240,26 @@ def _mish_backward(context: Any) -> list[Any]:
     return list(ops.multiply(grad, slope).outputs())
 
 
+def _scatter_reduce(context: Any) -> list[Any]:
+    from openvino import opset13 as ops
+
+    x, dim, places, values, name = (context.get_input(at) for at in range(5))
+    kind = name.get_node().get_data().tobytes().decode()
+    kind = {"amax": "max", "amin": "min"}.get(kind, kind)
+    # an index is one of the rows of the values that it has
+    shape = ops.shape_of(places)
+    start = ops.broadcast(ops.constant(0), ops.shape_of(shape))
+    values = ops.slice(values, start, shape, ops.broadcast(ops.constant(1), ops.shape_of(shape)))
+    with_own = context.get_values_from_const_input(5)
+    made = ops.scatter_elements_update(x, places, values, dim, kind, with_own)
+    return list(made.outputs())
+
+
 #: operator of torch -> the function that makes nodes of OpenVINO
 CONVERSIONS: dict[Any, Callable[[Any], list[Any]]] = {
     torch.ops.aten.matmul.default: _matmul,
     torch.ops.aten.einsum.default: _einsum,
+    torch.ops.aten.scatter_reduce.two: _scatter_reduce,
     torch.ops.aten.silu_backward.default: _silu_backward,
     torch.ops.aten.mish_backward.default: _mish_backward,
 }

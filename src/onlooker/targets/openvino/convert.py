@@ -28,6 +28,7 @@ from ..asserted import assertions_in, conditions_of
 from ..integers.packed import Packed, with_packed_weights, with_unpacked_bits
 from ..names import names_of
 from ..refused import operator_in, refused_graph
+from ..taken_apart import take_apart
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
 from .packed import dequantised, take_packed_matrices
@@ -50,6 +51,7 @@ def convert_graph(graph: Graph) -> Any:
     """
     try:
         program = with_unpacked_bits(with_packed_weights(graph.artifact, mixed=False))
+        program = take_apart(program)
         with (
             warnings.catch_warnings(),
             torch.no_grad(),
@@ -73,7 +75,8 @@ def convert_graph(graph: Graph) -> Any:
     _give_computed(module, [*outputs, *conditions])
     try:
         converted = _converted(module, graph, packed)
-        _put_back(converted, module, packed)
+        if packed:
+            _put_back(converted, module, packed)
         avoid_wrong_numbers(converted)
         return _finished(converted, module, graph, outputs, conditions, packed)
     except Exception as error:
@@ -174,10 +177,17 @@ def _finished(
     """The model with all its outputs, its names, and what is known of the graph inside."""
     import openvino
     from openvino import opset13
+    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
 
     names = names_of(graph)
     placeholders = module.graph.find_nodes(op="placeholder")
-    parameters = dict(zip(placeholders, converted.get_parameters(), strict=True))
+    made = converted.get_parameters()
+    if len(made) < len(placeholders):  # so the front end leaves a graph that reads no input
+        made = [
+            opset13.parameter(shape_of(graph.plan, leaf), pt_to_ov_type_map[str(_dtype_of(node))])
+            for leaf, node in zip(graph.plan.inputs, placeholders, strict=True)
+        ]
+    parameters = dict(zip(placeholders, made, strict=True))
     sources = dict(zip(_computed([*outputs, *conditions]), converted.get_results(), strict=True))
     ports = {
         **{node: parameter.output(0) for node, parameter in parameters.items()},

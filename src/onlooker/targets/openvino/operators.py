@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from ...torch_internals.graph_modules import replace_for_others
 from ...torch_internals.operators import sym_sqrt
+from ...torch_internals.tracing import decomp
 from ..fixed_ranks import squeezed_axes
 from .conversions import RESULTS
 
@@ -82,6 +83,8 @@ def use_known_operators(module: GraphModule) -> None:
             _leave_out_copy(module.graph, node)
         elif node.target in _SQUEEZES:
             _squeeze_ones(module.graph, node)
+        elif node.target is _aten.scatter_reduce.two:
+            node.args, node.kwargs = (*node.args, node.kwargs.get("include_self", True)), {}
         elif node.target is _aten.copy_.default:
             _take_the_source(node)
         elif node.target in RESULTS and not _is_projected(node):
@@ -227,9 +230,45 @@ def _spread_root(x: torch.Tensor, dim: Any = None, **options: Any) -> Any:
     return spread if spread is NotImplemented else spread.sqrt()
 
 
+def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str | None) -> Any:
+    """``div`` of ints that is rounded towards 0."""
+    if rounding_mode != "trunc" or not isinstance(y, (torch.Tensor, int)):
+        return NotImplemented
+    if torch.result_type(x, y).is_floating_point:
+        return _truncated(x / y)
+    y = y if isinstance(y, torch.Tensor) else torch.full_like(x, y)
+    return torch.div(x.abs(), y.abs(), rounding_mode="floor") * (x.sign() * y.sign())
+
+
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    rows = x.movedim((dim1, dim2), (-2, -1))
+    down, right = max(-offset, 0), max(offset, 0)
+    count = torch.sym_min(rows.shape[-2] - down, rows.shape[-1] - right)  # type: ignore[no-untyped-call]
+    places = torch.arange(count, device=x.device)
+    return rows[..., places + down, places + right]
+
+
+def _norm(
+    x: torch.Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, **dtype: Any
+) -> Any:
+    """``linalg_vector_norm`` of a whole tensor"""
+    if dim is not None:
+        return NotImplemented
+    return _aten.linalg_vector_norm.default(x, order, list(range(x.dim())), keepdim, **dtype)
+
+
 def taken_apart() -> dict[Any, Any]:
     """Per operator that OpenVINO lacks the function of other operators that does the same."""
     return {
+        _aten.bitwise_xor.Scalar: lambda x, y: x ^ torch.full_like(x, y),
+        _aten.diagonal.default: _diagonal,
+        _aten.div.Scalar_mode: _quotient,
+        _aten.div.Tensor_mode: _quotient,
+        _aten.isinf.default: lambda x: x.abs() == math.inf,
+        _aten.sub.Scalar: lambda x, y, alpha=1: x - y * alpha,
+        _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],
+        _aten.linalg_cross.default: decomp.decomposition_table[_aten.linalg_cross.default],
+        _aten.linalg_vector_norm.default: _norm,
         _aten.histc.default: _histogram,
         _aten.empty_permuted.default: _zeros,
         _aten.trunc.default: _truncated,

@@ -21,7 +21,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     defined them.
     """
     from .asserted import asserted, is_all_true, is_any_true
-    from .compared import distances, searchsorted
+    from .compared import distances
     from .derivatives import mish_backward, silu_backward
     from .grouped import grouped_mm, grouped_mm_fallback
     from .pooled import largest_of_cells, mean_of_cells
@@ -59,7 +59,6 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
         torch.ops.aten.roll.default: rolled,
-        torch.ops.aten.searchsorted.Tensor: searchsorted,
         torch.ops.aten.silu_backward.default: silu_backward,
         torch.ops.aten.squeeze.default: squeezed,
         torch.ops.aten.squeeze.dim: squeezed,

@@ -1,0 +1,287 @@
+"""Operators of torch that converters have no function for, in operators that every converter has.
+
+A function computes what its operator computes, for sizes that are numbers and for those of a trace. It
+gives NotImplemented for arguments with which a converter has the operator.
+
+Upstream: the tables of
+https://github.com/pytorch/pytorch/tree/v2.13.0/torch/onnx/_internal/exporter/_torchlib and
+https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/pytorch/src/op_table.cpp. A line may
+go when both have its operator.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..torch_internals.graph_modules import nodes_of
+from ..torch_internals.tracing import decomp
+
+__all__ = ["TAKEN_APART", "take_apart"]
+
+_aten = torch.ops.aten
+
+
+def _selected(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
+    return x[mask]
+
+
+def _is_negative(x: torch.Tensor) -> torch.Tensor:
+    """``signbit``, which is set in -0.0 too."""
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | ((x == 0) & (1 / x < 0))
+
+
+def _with_sign(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
+    """``copysign``"""
+    size = x.abs().to(torch.result_type(x, sign))
+    if not size.dtype.is_floating_point:
+        size = size.to(torch.get_default_dtype())
+    return torch.where(_is_negative(sign), -size, size)
+
+
+def _angle(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """``atan2``: the angle to the axis of x, with the signs of zeros."""
+    height, width = y.abs(), x.abs()
+    slope = torch.where(height == width, 1.0, height / width)
+    slope = torch.where((height == 0) & (width == 0), 0.0, slope)
+    angle = slope.atan()
+    return _with_sign(torch.where(_is_negative(x), math.pi - angle, angle), y)
+
+
+def _hypotenuse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``hypot``, whose squares may be beyond all numbers."""
+    longer, shorter = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+    share = torch.where(longer == shorter, 1.0, shorter / longer)
+    return longer * (1 + share * share).sqrt()
+
+
+def _scattered(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    values: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    """``scatter_reduce`` to means"""
+    if reduce != "mean":
+        return NotImplemented
+    total, count = (
+        own.scatter_reduce(dim, index, others, "sum", include_self=include_self)
+        for own, others in ((x, values), (torch.ones_like(x), torch.ones_like(values)))
+    )
+    return total / count if x.dtype.is_floating_point else total // count
+
+
+def _of_probabilities(
+    scores: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    """``cross_entropy`` whose targets are probabilities of classes."""
+    if not target.dtype.is_floating_point:
+        return NotImplemented
+    axis = 0 if scores.dim() == 1 else 1
+    classes = scores.shape[axis]
+    target = target * (1 - label_smoothing) + label_smoothing / classes
+    terms = scores.log_softmax(axis) * target
+    if weight is not None:
+        terms = terms * weight.reshape([-1] + [1] * (scores.dim() - axis - 1))
+    losses = -terms.sum(axis)
+    if reduction == 0:
+        return losses
+    return losses.sum() / (math.prod(losses.shape) if reduction == 1 else 1)
+
+
+def _of_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which leaves a tensor without axes to the converter."""
+
+    def run(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+        return function(x, *args, **options) if x.dim() else NotImplemented
+
+    return run
+
+
+def _up_to(x: torch.Tensor, dim: int, neutral: Any) -> torch.Tensor:
+    """Per element of an axis all elements up to it, as a further last axis: ``[1, 2, 3]`` gives
+    ``[[1, n, n], [1, 2, n], [1, 2, 3]]``. What is behind is ``neutral``.
+    """
+    rows = x.movedim(dim, -1)
+    places = torch.arange(rows.shape[-1], device=x.device)
+    return torch.where(places <= places[:, None], rows[..., None, :], neutral)
+
+
+def _running_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """``cumprod``"""
+    counted = x.to(dtype) if dtype or x.dtype.is_floating_point else x.to(torch.int64)
+    return _up_to(counted, dim, 1).prod(-1).movedim(-1, dim)
+
+
+def _running_sum_of_powers(x: torch.Tensor, dim: int) -> Any:
+    """``logcumsumexp``"""
+    return _up_to(x, dim, -math.inf).logsumexp(-1).movedim(-1, dim)
+
+
+def _running(best: Callable[..., torch.Tensor], side: int) -> Callable[[torch.Tensor, int], Any]:
+    """``cummax`` and ``cummin``: the best so far, and the last place that has it."""
+
+    def run(x: torch.Tensor, dim: int) -> Any:
+        if x.dtype is torch.bool:
+            return NotImplemented
+        is_float = x.dtype.is_floating_point
+        worst = side * math.inf if is_float else torch.iinfo(x.dtype).min
+        if side > 0 and not is_float:
+            worst = torch.iinfo(x.dtype).max
+        so_far = _up_to(x, dim, worst)
+        values = best(so_far, -1)
+        places = torch.arange(x.shape[dim], device=x.device)
+        has_it = (so_far == values[..., None]) & (places <= places[:, None])
+        found = torch.where(has_it, places, 0).amax(-1)
+        return values.movedim(-1, dim), found.movedim(-1, dim)
+
+    return run
+
+
+def _smallest(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """``kthvalue``"""
+    parts = [part.narrow(dim, k - 1, 1) for part in x.sort(dim)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in parts)
+
+
+def _middle(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """``median`` of an axis: the lower one of two middle values."""
+    return _smallest(x, (x.shape[dim] - 1) // 2 + 1, dim, keepdim)
+
+
+def _middle_of_numbers(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+    """``nanmedian`` of an axis"""
+    behind = torch.where(x.isnan(), math.inf, x) if x.dtype.is_floating_point else x
+    count = (x == x).sum(dim, keepdim=True)
+    place = (count - 1).clamp(min=0) // 2
+    parts = [part.gather(dim, place) for part in behind.sort(dim)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in parts)
+
+
+def _different(
+    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    """``unique_consecutive``"""
+    if dim is not None:
+        return NotImplemented
+    flat = x.flatten()
+    is_first = torch.cat([flat.new_ones(1, dtype=torch.bool), flat[1:] != flat[:-1]])
+    is_first = is_first[: flat.shape[0]]
+    numbers = is_first.cumsum(0)
+    begins = is_first.nonzero()[:, 0]
+    ends = torch.cat([begins[1:], numbers.new_full((1,), flat.shape[0])])
+    return flat[begins], (numbers - 1).reshape(x.shape), ends - begins
+
+
+def _different_in_order(
+    x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    """``unique``"""
+    values, places = x.flatten().sort()
+    found, numbers, counts = _different(values)
+    return found, torch.zeros_like(places).scatter(0, places, numbers).reshape(x.shape), counts
+
+
+def _before(
+    rows: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``searchsorted``: how many elements of a sorted row lie before each value."""
+    if sorter is not None:
+        rows = rows.gather(-1, sorter)
+    if rows.dim() > 1:
+        rows = rows[..., None, :]
+    is_right = right or side == "right"
+    is_before = rows <= values[..., None] if is_right else rows < values[..., None]
+    return is_before.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _counts(
+    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
+) -> torch.Tensor:
+    """``bincount``"""
+    size: Any = torch.cat([x + 1, x.new_full((1,), minlength)]).max().item()
+    if weights is None:
+        weights = torch.ones_like(x, dtype=torch.int64)
+    elif weights.dtype is not torch.float32:
+        weights = weights.double()
+    return weights.new_zeros((size,)).scatter_add(0, x.long(), weights)
+
+
+def _by_own_numbers(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, spread: Any, training: bool, *settings: Any
+) -> Any:
+    """``batch_norm`` in training, which writes to what it keeps from call to call."""
+    if not training or mean is None:
+        return NotImplemented
+    momentum, epsilon, _ = settings
+    return torch.native_batch_norm(x, weight, bias, mean, spread, True, momentum, epsilon)[0]
+
+
+#: operator of torch -> the function of other operators that does the same
+TAKEN_APART: dict[Any, Callable[..., Any]] = {
+    _aten._native_batch_norm_legit_functional.default: decomp.decomposition_table[
+        _aten._native_batch_norm_legit_functional.default
+    ],
+    _aten._unique2.default: _different_in_order,
+    _aten.atan2.default: _angle,
+    _aten.batch_norm.default: _by_own_numbers,
+    _aten.bincount.default: _counts,
+    _aten.copysign.Tensor: _with_sign,
+    _aten.cross_entropy_loss.default: _of_probabilities,
+    _aten.cummax.default: _of_an_axis(_running(torch.amax, -1)),
+    _aten.cummin.default: _of_an_axis(_running(torch.amin, 1)),
+    _aten.cumprod.default: _of_an_axis(_running_product),
+    _aten.hypot.default: _hypotenuse,
+    _aten.kthvalue.default: _of_an_axis(_smallest),
+    _aten.logcumsumexp.default: _of_an_axis(_running_sum_of_powers),
+    _aten.masked_select.default: _selected,
+    _aten.median.default: lambda x: _middle(x.flatten(), 0)[0],
+    _aten.median.dim: _of_an_axis(_middle),
+    _aten.nanmedian.default: lambda x: _middle_of_numbers(x.flatten(), 0)[0],
+    _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
+    _aten.scatter_reduce.two: _scattered,
+    _aten.searchsorted.Tensor: _before,
+    _aten.signbit.default: _is_negative,
+    _aten.unique_consecutive.default: _different,
+}
+
+
+def _is_taken_apart(node: Node) -> bool:
+    """True for an operator of the table; two, which stand in many models, with some arguments only."""
+    if node.target is _aten.batch_norm.default:
+        return bool(node.args[5])
+    if node.target is _aten.cross_entropy_loss.default:
+        target: Any = node.args[1]
+        return bool(target.meta["val"].dtype.is_floating_point)
+    return node.target in TAKEN_APART
+
+
+def take_apart(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program without these operators; itself where it has none of them."""
+    if not any(map(_is_taken_apart, nodes_of(program))):
+        return program
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
+        return program.run_decompositions(dict(TAKEN_APART))  # type: ignore[no-any-return]

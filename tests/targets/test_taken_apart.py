@@ -1,0 +1,114 @@
+"""Operators that converters lack, in their parts: the same numbers as torch, and on each runtime."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker.targets.taken_apart import TAKEN_APART
+from target_models import call, exported, rand
+
+aten = torch.ops.aten
+EXTREME = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, 2.5, 1e30, 1e-30])
+Y, X = torch.meshgrid(EXTREME, EXTREME, indexing="ij")
+FLOATS, INTS = rand(3, 5, 4), torch.arange(60).reshape(3, 5, 4) * 7 % 11 - 5
+GAPS = FLOATS.where(FLOATS < 0.5, math.nan)
+ROWS = rand(3, 6).sort(-1).values
+PLACES = torch.arange(15).reshape(3, 5) * 5 % 8
+#: operator, arguments, options
+CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "atan2": (aten.atan2.default, (Y, X), {}),
+    "atan2 of ints": (aten.atan2.default, (INTS, INTS.flip(0)), {}),
+    "bincount": (aten.bincount.default, (PLACES[0], None, 9), {}),
+    "bincount of nothing": (aten.bincount.default, (PLACES[0, :0],), {}),
+    "bincount, weighed": (aten.bincount.default, (PLACES[0], rand(5)), {}),
+    "copysign": (aten.copysign.Tensor, (Y, X), {}),
+    "copysign of ints": (aten.copysign.Tensor, (INTS, INTS.flip(0)), {}),
+    "cross_entropy": (aten.cross_entropy_loss.default, (rand(4, 6, 2), rand(4, 6, 2).softmax(1), ROWS[0].abs()), {}),
+    "cross_entropy, smooth": (aten.cross_entropy_loss.default, (rand(6), rand(6).softmax(0), None, 2, -100, 0.1), {}),
+    "cummax": (aten.cummax.default, (INTS, 1), {}),
+    "cummin": (aten.cummin.default, (FLOATS, -1), {}),
+    "cumprod": (aten.cumprod.default, (FLOATS, 0), {}),
+    "cumprod of ints": (aten.cumprod.default, (INTS.int(), 2), {"dtype": torch.float64}),
+    "hypot": (aten.hypot.default, (Y, X), {}),
+    "kthvalue": (aten.kthvalue.default, (FLOATS, 2, 1, True), {}),
+    "logcumsumexp": (aten.logcumsumexp.default, (FLOATS, 1), {}),
+    "masked_select": (aten.masked_select.default, (FLOATS, FLOATS[0] > 0), {}),
+    "median": (aten.median.default, (FLOATS,), {}),
+    "median of an axis": (aten.median.dim, (FLOATS, 1), {}),
+    "nanmedian": (aten.nanmedian.default, (GAPS,), {}),
+    "nanmedian of an axis": (aten.nanmedian.dim, (GAPS, 1, True), {}),
+    "scatter_reduce": (aten.scatter_reduce.two, (rand(3, 8), 1, PLACES, rand(3, 5), "mean"), {"include_self": False}),
+    "scatter_reduce of ints": (aten.scatter_reduce.two, (PLACES.repeat(1, 2), 1, PLACES, PLACES, "mean"), {}),
+    "searchsorted": (aten.searchsorted.Tensor, (ROWS, FLOATS[0, :3]), {"right": True, "out_int32": True}),
+    "signbit": (aten.signbit.default, (EXTREME,), {}),
+    "unique": (aten._unique2.default, (INTS, True, True, True), {}),
+    "unique_consecutive": (aten.unique_consecutive.default, (INTS // 4, True, True), {}),
+    "unique_consecutive of nothing": (aten.unique_consecutive.default, (INTS[:0], True, True), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_give_what_the_operator_gives(name: str) -> None:
+    operator, args, options = CASES[name]
+    got, wanted = TAKEN_APART[operator](*args, **options), operator(*args, **options)
+    if name == "nanmedian of an axis":  # the place of a row without numbers may be any
+        got, wanted = got[0].nan_to_num(posinf=math.nan, nan=0), wanted[0].nan_to_num(0)
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [(aten.cummax.default, (torch.ones(()), 0)), (aten.cross_entropy_loss.default, (rand(3, 2), PLACES[:, 0] % 2))],
+    ids=["no axis", "classes"],
+)
+def test_what_converters_have_is_left_to_them(operator: Any, args: tuple[Any, ...]) -> None:
+    assert TAKEN_APART[operator](*args) is NotImplemented
+
+
+class Lacking(torch.nn.Module):
+    """Operators that ONNX Runtime or OpenVINO lacks, or computes otherwise."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> Any:
+        return {
+            "running": (x.cummax(1), x.cumprod(1), x.logcumsumexp(0)),
+            "middle": (x.median(), x.median(1).values, x.kthvalue(2, 0).values),
+            "angle": (torch.atan2(x, x.flip(0)), torch.hypot(x, x.flip(0)), x.copysign(x.flip(1)), x.signbit()),
+            "found": (torch.unique(i, return_counts=True), torch.unique_consecutive(i, return_inverse=True)),
+            "counts": torch.bincount(i.flatten(), minlength=9),
+            "chosen": x.masked_select(x > 0),
+            "means": x.new_ones(x.shape[0], 8).scatter_reduce(1, i, x, "mean", include_self=False),
+            "loss": torch.nn.functional.cross_entropy(x, x.softmax(1)),
+            "parts": torch.tensor_split(x, 3),
+        }
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_runtime_computes_the_parts_at_any_size(target: str) -> None:
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    calls = [call(rand(n, 4), torch.arange(4 * n).reshape(n, 4) * 5 % 8) for n in (5, 7)]
+    program = exported(Lacking(), calls).to(target)
+    assert program.verify().verified, program.report
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_batch_is_normed_by_its_own_numbers_in_training(target: str) -> None:
+    """torch's converter to ONNX takes the numbers that were kept."""
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    model = Normed()
+    program = exported(model, [call(rand(n, 4)) for n in (5, 7)]).to(target)
+    assert program.verify().verified, program.report
+
+
+class Normed(torch.nn.Module):
+    """A layer that stays in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.spread = torch.zeros(4), torch.ones(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, self.mean.clone(), self.spread.clone(), training=True)

@@ -320,3 +320,66 @@ def test_a_converter_does_not_compare_tensors_with_the_values_of_the_trace() -> 
     for batch in (1, 7):
         y = torch.randn(batch, 3)
         torch.testing.assert_close(program(y), model(y))
+
+
+class Floats(nn.Module):
+    """Decides by floats that it reads from tensors."""
+
+    def __init__(self, run: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.run, self.up, self.down = run, nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(self, x)
+
+
+def above_half(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.mean().item() > 0.5:
+        return self.up(x)
+    return self.down(x)
+
+
+def clipped(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.up(x * min(1.0, 1.0 / (x.norm().item() + 1e-6)))
+
+
+def of_two(self: Any, x: torch.Tensor) -> torch.Tensor:
+    low, high = x.amin().item(), x.amax().item()
+    return self.up(x / max(abs(low), abs(high)))
+
+
+def in_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
+    first, second, *_ = x.mean(0).tolist()
+    return self.up(x) if not first > second else self.down(x)
+
+
+def until_small(self: Any, x: torch.Tensor) -> torch.Tensor:
+    while x.abs().max().item() > 1.0:
+        x = x / 2
+    return self.up(x)
+
+
+def exact(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.sum().item() == 0.0:
+        return x
+    return self.up(x / x.sum())
+
+
+@pytest.mark.skipif(not CHECKS_BRANCHES, reason="this torch does not check such a branch at run time")
+@pytest.mark.parametrize(
+    "run", [above_half, clipped, of_two, in_a_list, until_small, exact], ids=lambda run: run.__name__
+)
+def test_floats_decide_and_the_program_checks_it(run: Callable[..., torch.Tensor]) -> None:
+    model, observer = Floats(run), InputObserver()
+    calls = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) + n % 3 - 1 for n in range(2, 60)]
+    with torch.no_grad(), observer(model):
+        for call in calls[:4]:
+            model(call)
+    program = observer.export()
+    n_served = 0
+    for call in [*calls, torch.zeros(3, 4), torch.full((2, 4), torch.nan)]:
+        with torch.no_grad(), contextlib.suppress(RejectedCallError):
+            torch.testing.assert_close(program(call), model(call), equal_nan=True)
+            n_served += 1
+    assert n_served >= 20

@@ -4,9 +4,9 @@ takes it too.
 ``if mask.any():`` cannot be a guard on sizes, and torch refuses to trace it. Asked to, it computes
 the real values beside the symbolic ones, decides by them, and writes each decision into the program
 as an assertion on the value. A call that decides otherwise is refused, and gets a graph of its own
-where one was seen. torch decides comparisons with numbers computed from a float
-(``int(x.sum().item()) > 2``) as well, and writes no assertion: such a program would be wrong in
-silence.
+where one was seen. torch decides comparisons with a float (``x.mean().item() > 0.5``), and with what
+is computed from it, as well, and writes no assertion: such a program would be wrong in silence. Here
+they are asserted, as a tensor of one bool. A float that has to be a plain number is not.
 
 Three things of torch stand in the way of the values (2.13). The values of a parameter are never
 copied, so that whatever its memory held before decides. And what an operator is decomposed into is
@@ -36,10 +36,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
 
 from ...patches.swap import swapped
-from ...proofs.decisions import line_that_decides
+from ...proofs.decisions import line_that_decides, taken_by
 from ...torch_internals.fake_tensors import (
     FakeImplCtx,
     FakeTensor,
@@ -49,7 +50,13 @@ from ...torch_internals.fake_tensors import (
     mode_of,
 )
 from ...torch_internals.graph_modules import nodes_of
-from ...torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
+from ...torch_internals.sizes import SymNode
+from ...torch_internals.tracing import (
+    decomp,
+    functorch_config,
+    get_current_dispatch_mode,
+    get_proxy_mode,
+)
 from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, specializes_int, wants_int_first
 
@@ -71,6 +78,8 @@ _FAILURE = "failed during evaluate_expr"
 #: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
 _CHECKED = re.compile(r"[su]\d+")
 
+#: how the symbols of floats that are read from tensors begin
+_FLOATS = "zuf"
 #: the least length that torch takes for granted of a result where an operator says nothing
 _LEAST = 2
 
@@ -103,6 +112,13 @@ def decided_by_values() -> Iterator[DecidedValues]:
     logger = logging.getLogger(_LOGGER)
     shown = logger.warning
 
+    def answer(node: SymNode, _: Any) -> bool | None:
+        found = _asserted_answer(node)
+        if found is not None:
+            made.symbols.update(map(str, node.expr.free_symbols))
+            made.lines[line_that_decides()] = None
+        return found
+
     def warning(message: object, *args: Any, **kwargs: Any) -> None:
         text = str(message)
         if not text.startswith(_MESSAGE):
@@ -123,6 +139,7 @@ def decided_by_values() -> Iterator[DecidedValues]:
     # the method itself: a filter of the logger hears nothing where the user's levels drop the record
     with (
         swapped(logger, "warning", warning),
+        taken_by(answer),
         functorch_config.patch(fake_tensor_propagate_real_tensors=True),
         _values_of_parameters(),
         _decomposed_without_values(),
@@ -132,6 +149,28 @@ def decided_by_values() -> Iterator[DecidedValues]:
         yield made
     if unchecked:
         raise unchecked[0]
+
+
+def _asserted_answer(node: SymNode) -> bool | None:
+    """The answer to a question about floats of the example, which the program asserts; None for any other
+    question.
+    """
+    environment: Any = node.shape_env
+    is_of_floats = any(str(symbol).startswith(_FLOATS) for symbol in node.expr.free_symbols)
+    if not is_of_floats or not node.is_bool() or get_proxy_mode() is None:
+        return None
+    known = node.expr
+    for values in (
+        "real_tensor_prop_unbacked_vals",
+        "backed_var_to_val",
+    ):  # not known to torch 2.10
+        known = known.xreplace(getattr(environment, values, {}))
+    if known not in (sympy.true, sympy.false):
+        return None
+    holds: Any = torch.SymBool(node)  # type: ignore[no-untyped-call]
+    is_so = torch.scalar_tensor(holds) == (1.0 if known else 0.0)
+    torch.ops.aten._assert_async.msg(is_so, f"{node.expr} is {bool(known)} in the example")
+    return bool(known)
 
 
 def forget_values(program: torch.export.ExportedProgram) -> None:
@@ -253,8 +292,8 @@ def _has_long_results(attempt: Attempt) -> Retry | None:
 
 BY_VALUES = Repair(
     "decided by values",
-    "``if mask.any():`` is no guard on sizes, and ends the trace. The real values of the example decide,"
-    " and the program checks at run time that those of a call decide alike.",
+    "``if mask.any():`` and ``if x.mean().item() > 0.5:`` are no guards on sizes, and end the trace. The real"
+    " values of the example decide, and the program checks at run time that those of a call decide alike.",
     until="upstream/torch_values_of_parameters.py",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py",
     retry=_meets_value,

@@ -22,6 +22,7 @@ from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError
 from onlooker.targets.onnx.operators.missing import stop_of
 from onlooker.targets.onnx.operators.table import translations
+from target_models import call, exported
 
 GROUPS, INNER, WIDTH = 5, 16, 12
 Run = Callable[..., torch.Tensor]
@@ -256,6 +257,24 @@ def test_complex_numbers_get_and_lose_axes_and_the_graph_of_torch_stays() -> Non
     assert converted.verify().verified, converted.report
     assert str(program.graphs[0].artifact.graph) == before
     assert program.verify().verified
+
+
+class Spectra(torch.nn.Module):
+    """Complex numbers that come in and go out, as pairs of a file."""
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor, n: torch.Tensor) -> Any:
+        return {"real": z.abs(), "spectrum": torch.fft.rfft(x), "rows": torch.einsum("ij,kj->ik", z, z), "n": n.clone()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+def test_complex_numbers_go_in_and_come_out(dtype: torch.dtype) -> None:
+    calls = [call(rand(2, n), rand(n, 5) * (1 + 2j), torch.ones(1, dtype=dtype)) for n in (6, 8)]
+    program = exported(Spectra(), calls).to("onnx")
+    assert program.verify().verified, program.report
+    x, z = rand(2, 9), rand(9, 4) * (3 - 1j)
+    for view in (z, z.conj()):
+        got, wanted = program(x, view, calls[0][0][2]), Spectra()(x, view, calls[0][0][2])
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_the_converter_has_no_axes_for_complex_numbers_of_its_own() -> None:

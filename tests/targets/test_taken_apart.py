@@ -22,6 +22,7 @@ PLACES = torch.arange(15).reshape(3, 5) * 5 % 8
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "atan2": (aten.atan2.default, (Y, X), {}),
     "atan2 of ints": (aten.atan2.default, (INTS, INTS.flip(0)), {}),
+    "avg_pool2d": (aten.avg_pool2d.default, (rand(2, 3, 7, 6), [3, 2], [2, 1], [1, 1], False, True, 5), {}),
     "bincount": (aten.bincount.default, (PLACES[0], None, 9), {}),
     "bincount of nothing": (aten.bincount.default, (PLACES[0, :0],), {}),
     "bincount, weighed": (aten.bincount.default, (PLACES[0], rand(5)), {}),
@@ -33,6 +34,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "cummin": (aten.cummin.default, (FLOATS, -1), {}),
     "cumprod": (aten.cumprod.default, (FLOATS, 0), {}),
     "cumprod of ints": (aten.cumprod.default, (INTS.int(), 2), {"dtype": torch.float64}),
+    "einsum": (
+        aten.einsum.default,
+        ("ij,jk,k->i", [rand(3, 2) * 1j, torch.complex(rand(2, 3), rand(3, 2).T), rand(3) + 2j]),
+        {},
+    ),
     "hypot": (aten.hypot.default, (Y, X), {}),
     "kthvalue": (aten.kthvalue.default, (FLOATS, 2, 1, True), {}),
     "logcumsumexp": (aten.logcumsumexp.default, (FLOATS, 1), {}),
@@ -81,6 +87,7 @@ class Lacking(torch.nn.Module):
             "counts": torch.bincount(i.flatten(), minlength=9),
             "chosen": x.masked_select(x > 0),
             "means": x.new_ones(x.shape[0], 8).scatter_reduce(1, i, x, "mean", include_self=False),
+            "sums": torch.nn.functional.avg_pool2d(x[None, None], 2, divisor_override=1),
             "loss": torch.nn.functional.cross_entropy(x, x.softmax(1)),
             "parts": torch.tensor_split(x, 3),
         }

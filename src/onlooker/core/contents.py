@@ -59,6 +59,11 @@ class Outputs:
         return tuple(position in self.floats for position, flag in enumerate(self.dynamic) if flag)
 
     @property
+    def are_complex(self) -> tuple[bool, ...]:
+        """Per leaf that the graph gives: True for a tensor of complex numbers."""
+        return tuple(dtype.startswith("complex") for dtype, _ in self.kinds)
+
+    @property
     def numbers(self) -> frozenset[int]:
         """The positions of the leaves that are numbers of Python and not constant."""
         return frozenset((*self.ints, *self.floats, *self.bools))

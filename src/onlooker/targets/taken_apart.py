@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Node, map_arg
 
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.tracing import decomp
@@ -239,6 +239,43 @@ def _by_own_numbers(
     return torch.native_batch_norm(x, weight, bias, mean, spread, True, momentum, epsilon)[0]
 
 
+def _summed(
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """``avg_pool2d``, which divides the sums of its windows by another number than that of their places."""
+    if divisor_override is None or ceil_mode:
+        return NotImplemented
+    means = _aten.avg_pool2d.default(x, kernel_size, stride, padding)
+    return means * (math.prod(kernel_size) / divisor_override)
+
+
+def _complex_product(equation: str, tensors: Sequence[torch.Tensor], *, path: Any = None) -> Any:
+    """``einsum`` of complex numbers."""
+    if not any(tensor.is_complex() for tensor in tensors):
+        return NotImplemented
+    return torch.complex(*_product_of_parts(equation, [], tensors))
+
+
+def _product_of_parts(
+    equation: str, parts: list[torch.Tensor], rest: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, Any]:
+    """The real and the imaginary part of the product, which is linear in each of its tensors."""
+    if not rest:
+        return torch.einsum(equation, parts), 0
+    first, *others = rest
+    if not first.is_complex():
+        return _product_of_parts(equation, [*parts, first], others)
+    real, imaginary = _product_of_parts(equation, [*parts, first.real], others)
+    of_imaginary, negative = _product_of_parts(equation, [*parts, first.imag], others)
+    return real - negative, imaginary + of_imaginary
+
+
 #: operator of torch -> the function of other operators that does the same
 TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten._native_batch_norm_legit_functional.default: decomp.decomposition_table[
@@ -246,6 +283,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     ],
     _aten._unique2.default: _different_in_order,
     _aten.atan2.default: _angle,
+    _aten.avg_pool2d.default: _summed,
     _aten.batch_norm.default: _by_own_numbers,
     _aten.bincount.default: _counts,
     _aten.copysign.Tensor: _with_sign,
@@ -253,6 +291,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cummax.default: _of_an_axis(_running(torch.amax, -1)),
     _aten.cummin.default: _of_an_axis(_running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
+    _aten.einsum.default: _complex_product,
     _aten.hypot.default: _hypotenuse,
     _aten.kthvalue.default: _of_an_axis(_smallest),
     _aten.logcumsumexp.default: _of_an_axis(_running_sum_of_powers),
@@ -268,14 +307,19 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
 }
 
 
+#: of those that stand in many models: whether they have the arguments that are taken apart
+_WHERE: dict[Any, Callable[..., Any]] = {
+    _aten.avg_pool2d.default: lambda *args: len(args) > 6,
+    _aten.batch_norm.default: lambda *args: args[5],
+    _aten.cross_entropy_loss.default: lambda _, target, *rest: target.is_floating_point(),
+    _aten.einsum.default: lambda _, tensors: any(tensor.is_complex() for tensor in tensors),
+}
+
+
 def _is_taken_apart(node: Node) -> bool:
-    """True for an operator of the table; two, which stand in many models, with some arguments only."""
-    if node.target is _aten.batch_norm.default:
-        return bool(node.args[5])
-    if node.target is _aten.cross_entropy_loss.default:
-        target: Any = node.args[1]
-        return bool(target.meta["val"].dtype.is_floating_point)
-    return node.target in TAKEN_APART
+    if node.target not in _WHERE:
+        return node.target in TAKEN_APART
+    return bool(_WHERE[node.target](*map_arg(node.args, lambda one: one.meta["val"])))
 
 
 def take_apart(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

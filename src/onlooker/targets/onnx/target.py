@@ -341,7 +341,14 @@ def _runner(
     outputs = graph.outputs
     if kept is not None:
         return in_place_runner(session.inner, labels, names, graph.plan, kept, outputs)
-    return ort_runner(session.inner, labels, names.outputs, outputs.are_ints, outputs.are_floats)
+    return ort_runner(
+        session.inner,
+        labels,
+        names.outputs,
+        outputs.are_ints,
+        outputs.are_floats,
+        outputs.are_complex,
+    )
 
 
 def _noted(graph: Graph) -> Graph:

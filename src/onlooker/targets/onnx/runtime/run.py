@@ -54,6 +54,7 @@ def ort_runner(
     names: Sequence[str],
     are_ints: Sequence[bool] = (),
     are_floats: Sequence[bool] = (),
+    are_complex: Sequence[bool] = (),
 ) -> Runner:
     """A function of the inputs, in the order of ``labels``, that gives the outputs called
     ``names``.
@@ -62,8 +63,9 @@ def ort_runner(
     CPU is shared with the session for the time of the run; the results are memory of ONNX Runtime
     that lives as long as they do, and no other run writes there. Where inputs lie on another
     device, the results are moved to the first one's. ``are_ints`` says which outputs are ints:
-    these come as Python ints, as ints go in; ``are_floats`` the same of floats. A call that ONNX
-    Runtime refuses is a RuntimeError.
+    these come as Python ints, as ints go in; ``are_floats`` the same of floats. Complex
+    numbers are pairs on a last axis there, as ``are_complex`` says of outputs. A call that ONNX Runtime refuses is a
+    RuntimeError.
     """
     types = {value.name: value.type for value in session.get_inputs()}
     used = [(position, label) for position, label in enumerate(labels) if label in types]
@@ -72,7 +74,21 @@ def ort_runner(
         kinds[name] for name in names
     )
     start = _by_numpy(session, used, names) if plain else _by_dlpack(session, used, names, kinds)
+    if any(are_complex):
+        start = _without_pairs(start, are_complex)
     return as_the_model_gives(start, are_ints, are_floats)
+
+
+def _without_pairs(start: Runner, are_complex: Sequence[bool]) -> Runner:
+    """The runner, which gives complex numbers for the pairs of ONNX Runtime."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        return [
+            torch.view_as_complex(value) if is_complex else value
+            for value, is_complex in zip(start(inputs), are_complex, strict=True)
+        ]
+
+    return run
 
 
 def _by_numpy(session: Any, used: Sequence[tuple[int, str]], names: Sequence[str]) -> Runner:
@@ -88,7 +104,11 @@ def _by_numpy(session: Any, used: Sequence[tuple[int, str]], names: Sequence[str
 def _array(value: Any) -> Any:
     """The input as an array that shares its memory, where that is on the CPU."""
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-    return tensor.numpy(force=True)
+    return tensor.numpy(force=True) if not tensor.is_complex() else _pairs(tensor).numpy()
+
+
+def _pairs(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.detach().cpu().resolve_conj())
 
 
 def _by_dlpack(
@@ -110,6 +130,8 @@ def _value(value: Any) -> Any:
     from onnxruntime import OrtValue
 
     tensor = in_plain_memory(value)
+    if tensor.is_complex():
+        tensor = in_plain_memory(_pairs(tensor))
     if tensor.dtype in _FLOAT8:
         return OrtValue.ortvalue_from_numpy_with_onnx_type(
             tensor.view(torch.uint8).numpy(), _FLOAT8[tensor.dtype]

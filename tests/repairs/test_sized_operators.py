@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlooker import InputObserver, RejectedCallError
+from onlooker.repairs.numbers import counted_places
 from onlooker.repairs.numbers import sized_operators as sized
 from onlooker.repairs.numbers.sized_operators import SizedOperators
 from onlooker.repairs.trace_mode import reading
@@ -41,6 +42,9 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2), (3, 4, 24), (2,)),
     "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
     "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),
+    "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),
+    "tril_indices": (lambda x: x[0][torch.tril_indices(x.shape[1], x.shape[1], -2)].sum(0), (3, 24), (1,)),
+    "product of a shape": (lambda x: x * x.shape[1:].numel() + x.size().numel(), (3, 4, 24), (2,)),
     "kron": (lambda x: torch.kron(x, torch.tensor([[1.0, 2.0]])), (3, 24), (1,)),
 }
 
@@ -116,8 +120,9 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
         lambda x: x.tensor_split(2)[0],
         lambda x: x.cov(correction=0),
         torch.corrcoef,
+        lambda x: torch.combinations(x[0]).sum(1),
     ],
-    ids=["parts", "parts of rows", "cov", "corrcoef"],
+    ids=["parts", "parts of rows", "cov", "corrcoef", "combinations"],
 )
 def test_parts_and_covariances_of_any_size_are_one_graph(function: Function) -> None:
     model, observer = Uses(function), InputObserver()
@@ -238,6 +243,20 @@ def test_max_pool1d_has_the_bits_of_torch(stride: Any, padding: Any, dilation: A
     with reading(SizedOperators()):
         found = F.max_pool1d(x, 3, **settings_)
     assert torch.equal(found, F.max_pool1d(x, 3, **settings_))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 45))
+def test_triangles_have_the_places_of_torch(n: int, offset: int) -> None:
+    assert torch.equal(counted_places.triu_indices(n, n, offset), torch.triu_indices(n, n, offset))
+    assert torch.equal(counted_places.tril_indices(n, n, -offset), torch.tril_indices(n, n, -offset))
+
+
+def test_the_last_places_of_large_triangles_are_exact() -> None:
+    for n in (3_000, 1 << 20, (1 << 25) + 7):
+        last = n * (n + 1) // 2 - 1
+        lines = counted_places.line_of_triangle(torch.tensor([last - n, last - n + 1, last]))
+        assert lines.tolist() == [n - 2, n - 1, n - 1]
 
 
 def test_what_is_not_replaced_is_as_before() -> None:

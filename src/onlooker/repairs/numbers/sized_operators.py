@@ -18,14 +18,17 @@ from typing import Any
 
 import torch
 
+from ...model_source.frames import frame_of_model
 from ...torch_internals.sizes import is_contiguous_or_false, statically_known_true
 from ...torch_internals.tracing import decompositions, refs
 from ...torch_internals.trees import torch_pytree as pytree
 from ..repair import Repair
 from ..trace_mode import Reader, TraceMode
+from .counted_places import SizesOfShape, combinations, is_counted, tril_indices, triu_indices
 
 __all__ = ["SIZED_OPERATORS", "SizedOperators"]
 
+_SHAPES = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size})  # type: ignore[attr-defined]
 #: an int or a SymInt: torch writes ``int`` where it takes both
 Size = Any
 
@@ -44,6 +47,11 @@ class SizedOperators(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Computes a function by another one that keeps sizes."""
+        if func in _SHAPES:
+            shape = func(*args, **kwargs)
+            return (
+                SizesOfShape(shape) if _has_sizes(shape) and is_counted(frame_of_model()) else shape
+            )
         other = _ALWAYS.get(func)
         if func is torch.Tensor.contiguous and self._copies:
             other = _contiguous
@@ -308,6 +316,8 @@ def _of_example(size: Size) -> int:
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
+    torch.triu_indices: triu_indices,
+    torch.tril_indices: tril_indices,
     torch.fft.fftfreq: _fftfreq,
     torch.fft.rfftfreq: _rfftfreq,
     torch.istft: refs.istft,
@@ -328,6 +338,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
     torch.take_along_dim: _take_along_dim,
     torch.Tensor.take_along_dim: _take_along_dim,
+    torch.combinations: combinations,
     torch.cdist: _cdist,
     torch.cov: _cov,
     torch.Tensor.cov: _cov,
@@ -354,7 +365,8 @@ SIZED_OPERATORS = Repair(
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
     " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"
     " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
-    " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns.",
+    " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
+    " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

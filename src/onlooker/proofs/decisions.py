@@ -31,7 +31,7 @@ from ..model_source.frames import TORCH, Owner, owner_of
 from ..model_source.lines import is_of_python, line_of
 from ..patches.swap import swapped
 from ..torch_internals.sizes import ShapeEnv, SymNode
-from ..torch_internals.tracing import inner_environment
+from ..torch_internals.tracing import export_trace, inner_environment
 
 __all__ = [
     "Decision",
@@ -58,6 +58,8 @@ _HANDING_ON = frozenset({"__torch_function__", "on_call"})
 #: methods of ours between a decision and the model
 _INSIDE = _HANDING_ON | {"evaluate_and_log", "line_that_decides", "warning"}
 _DECIDERS: list[Callable[[SymNode, FrameType | None], bool | None]] = []
+#: where torch 2.15 numbers an export as if it were compiled: by such a number an inner graph is known
+_NUMBERING = "_non_strict_export_compile_context"
 #: the attribute that a simplified comparison carries: its class and its two sides
 _SIDES = "_onlooker_sides"
 
@@ -156,6 +158,8 @@ def recorded_decisions(ends: Callable[[Decision], bool] | None = None) -> Iterat
         for name in _COMPARISONS:
             compare = _with_sides(name, getattr(SymNode, name))
             stack.enter_context(swapped(SymNode, name, compare))
+        if hasattr(export_trace, _NUMBERING):
+            stack.enter_context(swapped(export_trace, _NUMBERING, contextlib.nullcontext))
         yield log
 
 

@@ -34,12 +34,12 @@ DOCS := build/docs
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo environments test test-oldest test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
+.PHONY: help demo environments test test-versions test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
-	@echo 'make test-oldest       a demo and few of the tests with the oldest Python and torch, where these can be had quickly'
+	@echo 'make test-versions     a demo and few of the tests with the oldest and the newest torch, where these can be had quickly'
 	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
 	@echo 'make test-readers      folders for sentence-transformers and transformers.js, run by these, in an environment of their own'
 	@echo 'make test-engines      sweeps and verifications on Dask, loky and submitit, and the tools of agents, in an environment of their own'
@@ -61,8 +61,8 @@ test: lint
 # What the tests below are run in, made by itself: it waits for the network more than for a processor.
 environments: $(WITH_EXECUTORCH)/.installed $(WITH_READERS)/.installed $(WITH_SPHINX)/.installed
 
-test-oldest: $(VENV)/.installed
-	$(BIN)/python tests/matrix.py --smoke 3.10=2.10
+test-versions: $(VENV)/.installed
+	$(BIN)/python tests/matrix.py --smoke 3.10=2.10 3.13=2
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
 	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py tests/verify/test_broken_conversions.py

@@ -4,7 +4,8 @@
     python tests/matrix.py --cell 3.10=2.10 --keep           one cell; its environment stays in .matrix/
     python tests/matrix.py --page                            only writes docs/versions.md again from what is known
     python tests/matrix.py --share 4 --step doctor --step llama --step tests                 where time is short
-    python tests/matrix.py --smoke 3.13=2.13                 the doctor, one demo, few tests; nothing is kept
+    python tests/matrix.py --smoke 3.10=2.10 3.13=2          the doctor, one demo, few tests, with the oldest torch and
+                                                             with the newest torch 2 that there is; nothing is kept
 
 What was found is kept in tests/matrix.json, cell by cell: a cell that is not run keeps what it said the last time.
 Packages are installed by uv where it can be had, which takes a minute for what pip needs nine for.
@@ -302,10 +303,12 @@ def main() -> int:
     parser.add_argument("--step", action="append", metavar="NAME", help="this step alone: doctor, a model, tests")
     parser.add_argument("--keep", action="store_true", help="leave the environments in .matrix/, several GB each")
     parser.add_argument("--page", action="store_true", help="run nothing")
-    parser.add_argument("--smoke", metavar="PYTHON=TORCH", help="a short run of this cell; nothing is kept or written")
+    parser.add_argument(
+        "--smoke", metavar="PYTHON=TORCH", nargs="+", help="a short run of these cells; nothing is kept or written"
+    )
     options = parser.parse_args()
     if options.smoke:
-        return smoke(Cell(*options.smoke.split("=")))
+        return max([smoke(Cell(*name.split("="))) for name in options.smoke])
     known: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     asked = [Cell(*name.split("=")) for name in options.cell] if options.cell else CELLS
     failed = False

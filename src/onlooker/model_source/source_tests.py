@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _JUMPS = ("POP_JUMP", "JUMP_IF", "TO_BOOL")
+#: from Python 3.13 on it asks by itself whether its result is true, where a jump follows
+_COMPARISON = "COMPARE_OP"
 #: instructions between the one that makes a value and the one that asks whether it is true
 _BETWEEN = ("COPY", "EXTENDED_ARG", "CACHE", "TO_BOOL")
 #: a function that calls one of them may read its local names without naming them
@@ -105,8 +107,10 @@ def has_positions() -> bool:
 def branch_asked_at(code: CodeType, instruction: int) -> SourceTest | None:
     """The test that an instruction asks for; None where it is no test of a branch."""
     before = [one for one in dis.get_instructions(code) if one.offset <= instruction]
-    if not before or not before.pop().opname.startswith(_JUMPS):
+    if not before or not before[-1].opname.startswith((_COMPARISON, *_JUMPS)):
         return None
+    if before[-1].opname != _COMPARISON:
+        before.pop()
     while before and before[-1].opname in _BETWEEN:
         before.pop()
     places = getattr(before[-1], "positions", None) if before else None

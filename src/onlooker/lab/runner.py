@@ -21,6 +21,7 @@ from ..observing.samples import Sample
 from ..observing.state import StateKeeper, kept_state, kept_weights
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..observing.tracked_state import with_changed_arguments
+from ..patches.batch_statistics import batch_statistics_counted
 from ..pytrees.open import copy_tensors, map_tensors, spec_of
 from ..pytrees.unread import open_result
 from ..torch_internals.trees import tree_leaves
@@ -168,6 +169,7 @@ class ModelRunner:
             if self.objects
             else contextlib.nullcontext(),
             contextlib.nullcontext() if traced else kept_weights(),
+            contextlib.nullcontext() if traced else batch_statistics_counted(),
             without_remembered_fakes(self.model),
             torch.random.fork_rng(devices=cuda_devices()),
         ):

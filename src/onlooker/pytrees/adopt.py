@@ -10,7 +10,6 @@ linear attention) are written in place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from operator import is_
 from typing import Any
 
 import torch
@@ -192,8 +191,12 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
         if entry in known:
             new[entry] = take_over(known[entry], child, written, here / entry)
     if type(given) is tuple:
-        is_same = len(given) == len(made) and all(map(is_, given, new.values()))
-        return given if is_same else made
+        pairs = zip(given, new.values(), strict=False)
+        # in a tuple that is an argument, as ``*args`` is, stand the tensors of the caller
+        stays = [
+            old is now or (path is None and isinstance(old, torch.Tensor)) for old, now in pairs
+        ]
+        return given if len(given) == len(made) and all(stays) else made
     if type(given) is list:
         given[:] = new.values()
     elif isinstance(given, dict):

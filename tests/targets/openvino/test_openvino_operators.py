@@ -45,14 +45,20 @@ def test_a_model_gives_the_same_for_sizes_never_seen(model: torch.nn.Module) -> 
 
 
 class Unread(torch.nn.Module):
-    """Nothing is computed of the inputs."""
+    """Nothing is computed of the inputs, or of some of them."""
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        return y, torch.ones(2)
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+        return y, x[None] if self.reads else torch.ones(2), z
 
 
-def test_inputs_that_nothing_reads_stay_inputs() -> None:
-    program = exported(Unread(), [call(rand(n, 2), rand(m)) for n, m in ((3, 4), (5, 2))]).to("openvino")
+@pytest.mark.parametrize("reads", [True, False])
+def test_inputs_that_nothing_reads_stay_inputs(reads: bool) -> None:
+    calls = [call(rand(n, 2), rand(m), rand(m, n)) for n, m in ((3, 4), (5, 2))]
+    program = exported(Unread(reads), calls).to("openvino")
     assert program.verify().verified, program.report
 
 

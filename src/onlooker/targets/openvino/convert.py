@@ -182,9 +182,13 @@ def _finished(
     names = names_of(graph)
     placeholders = module.graph.find_nodes(op="placeholder")
     made = converted.get_parameters()
-    if len(made) < len(placeholders):  # so the front end leaves a graph that reads no input
+    if len(made) < len(placeholders):  # the front end may leave out those that nothing reads
+        known = {parameter.get_friendly_name(): parameter for parameter in made}
         made = [
-            opset13.parameter(shape_of(graph.plan, leaf), pt_to_ov_type_map[str(_dtype_of(node))])
+            known.get(node.name)
+            or opset13.parameter(
+                shape_of(graph.plan, leaf), pt_to_ov_type_map[str(_dtype_of(node))]
+            )
             for leaf, node in zip(graph.plan.inputs, placeholders, strict=True)
         ]
     parameters = dict(zip(placeholders, made, strict=True))

@@ -212,3 +212,29 @@ def test_packages_that_pip_put_into_a_folder_of_their_own_are_no_state_of_the_mo
         model(torch.randn(4, 5))
     if is_installed:
         assert observer.export().verify().verified
+
+
+class Irreps(tuple[Any, ...]):
+    """Says how long it is by another name, as the representations of e3nn do."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+class Parts(frozenset[Any]):
+    __len__, __iter__ = Irreps.__len__, Irreps.__iter__
+
+
+@pytest.mark.parametrize("kept", [Irreps([(1, "0e"), torch.ones(3)]), Parts([(1, "0e")])], ids=["tuple", "frozenset"])
+def test_a_container_of_a_model_need_not_tell_its_length(kept: Any) -> None:
+    model, observer = OfAPackage(torch.neg), InputObserver()
+    model.kept = kept
+    with observer(model):
+        model(torch.randn(2, 3))
+        model(torch.randn(4, 5))
+    assert observer.export().verify().verified

@@ -17,6 +17,7 @@ Y, X = torch.meshgrid(EXTREME, EXTREME, indexing="ij")
 FLOATS, INTS = rand(3, 5, 4), torch.arange(60).reshape(3, 5, 4) * 7 % 11 - 5
 GAPS = FLOATS.where(FLOATS < 0.5, math.nan)
 ROWS = rand(3, 6).sort(-1).values
+LABELS = torch.tensor([1, 4, 5])
 PLACES = torch.arange(15).reshape(3, 5) * 5 % 8
 #: operator, arguments, options
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
@@ -30,6 +31,12 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "copysign of ints": (aten.copysign.Tensor, (INTS, INTS.flip(0)), {}),
     "cross_entropy": (aten.cross_entropy_loss.default, (rand(4, 6, 2), rand(4, 6, 2).softmax(1), ROWS[0].abs()), {}),
     "cross_entropy, smooth": (aten.cross_entropy_loss.default, (rand(6), rand(6).softmax(0), None, 2, -100, 0.1), {}),
+    "cross_entropy of labels, smooth": (
+        aten.cross_entropy_loss.default,
+        (rand(3, 11, 5, 4), INTS.abs(), rand(11).abs(), 1, 3, 0.2),
+        {},
+    ),
+    "cross_entropy of each label, smooth": (aten.cross_entropy_loss.default, (rand(3, 6), LABELS, None, 0, 4, 0.1), {}),
     "cummax": (aten.cummax.default, (INTS, 1), {}),
     "cummin": (aten.cummin.default, (FLOATS, -1), {}),
     "cumprod": (aten.cumprod.default, (FLOATS, 0), {}),

@@ -250,8 +250,13 @@ class _Sequence(Holder):
 
 
 def _items_of(values: Any) -> Iterable[Any]:
-    """Returns the items of a list, whatever a class of the user's makes of it."""
-    return list.__iter__(values) if isinstance(values, list) else values
+    """Returns the items of a container, whatever a class of the user's makes of its length and its
+    items.
+    """
+    kinds: tuple[Any, ...] = (list, tuple, set, frozenset)
+    kind = next((kind for kind in kinds if isinstance(values, kind)), None)
+    items: Iterable[Any] = values if kind is None else kind.__iter__(values)
+    return items
 
 
 class _Set(Holder):
@@ -548,7 +553,7 @@ class Snapshot:
                     yield f"{path}[{shown(key)}]", item
         elif isinstance(value, (list, collections.deque)):
             self.holders.append(_Sequence(path, value))
-            yield from _numbered(path, _items_of(value))
+            yield from _numbered(path, value)
         elif isinstance(value, bytearray):
             self.holders.append(_Sequence(path, value))
         elif isinstance(value, set):
@@ -702,7 +707,7 @@ class Snapshot:
 
 
 def _numbered(path: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    for number, value in enumerate(list(values)):
+    for number, value in enumerate(list(_items_of(values))):
         if type(value) not in _ATOMS:
             yield f"{path}[{number}]", value
 

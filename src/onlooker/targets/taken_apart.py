@@ -90,11 +90,15 @@ def _of_probabilities(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Any:
-    """``cross_entropy`` whose targets are probabilities of classes."""
-    if not target.dtype.is_floating_point:
-        return NotImplemented
+    """``cross_entropy`` whose targets are probabilities of classes, or smoothed."""
     axis = 0 if scores.dim() == 1 else 1
     classes = scores.shape[axis]
+    if not target.dtype.is_floating_point:
+        if not label_smoothing:
+            return NotImplemented
+        of_all = _of_all_classes(scores, target, weight, reduction, ignore_index)
+        plain = _aten.cross_entropy_loss(scores, target, weight, reduction, ignore_index)
+        return plain * (1 - label_smoothing) + of_all * (label_smoothing / classes)
     target = target * (1 - label_smoothing) + label_smoothing / classes
     terms = scores.log_softmax(axis) * target
     if weight is not None:
@@ -103,6 +107,26 @@ def _of_probabilities(
     if reduction == 0:
         return losses
     return losses.sum() / (math.prod(losses.shape) if reduction == 1 else 1)
+
+
+def _of_all_classes(
+    scores: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> torch.Tensor:
+    """The loss if each class were the target, added up, where a target counts."""
+    axis = 0 if scores.dim() == 1 else 1
+    terms, counts = -scores.log_softmax(axis), target != ignore_index
+    weights = counts.to(scores.dtype)
+    if weight is not None:
+        terms = terms * weight.reshape([-1] + [1] * (scores.dim() - axis - 1))
+        weights = weights * weight[torch.where(counts, target, 0)]
+    losses = torch.where(counts, terms.sum(axis), 0.0)
+    if reduction == 0:
+        return losses
+    return losses.sum() / (weights.sum() if reduction == 1 else 1)
 
 
 def _of_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -311,7 +335,9 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
 _WHERE: dict[Any, Callable[..., Any]] = {
     _aten.avg_pool2d.default: lambda *args: len(args) > 6,
     _aten.batch_norm.default: lambda *args: args[5],
-    _aten.cross_entropy_loss.default: lambda _, target, *rest: target.is_floating_point(),
+    _aten.cross_entropy_loss.default: lambda _, target, *rest: (
+        target.is_floating_point() or any(rest[3:])
+    ),
     _aten.einsum.default: lambda _, tensors: any(tensor.is_complex() for tensor in tensors),
 }
 

@@ -82,6 +82,38 @@ def _scattered(
     return total / count if x.dtype.is_floating_point else total // count
 
 
+def _reduced_rows(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    values: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> torch.Tensor:
+    """``index_reduce``"""
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    places = index.long().reshape(shape).expand(values.shape)
+    return x.scatter_reduce(dim, places, values, reduce, include_self=include_self)
+
+
+def _put(
+    x: torch.Tensor, index: torch.Tensor, values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    flat = x.flatten().index_put((index.flatten(),), values.flatten(), accumulate)
+    return flat.reshape(x.shape)
+
+
+def _of_all(operator: Any) -> Callable[..., Any]:
+    """``amax`` or ``amin`` of a whole tensor"""
+
+    def run(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+        return NotImplemented if dim or keepdim else operator(x.flatten(), [0])
+
+    return run
+
+
 def _of_probabilities(
     scores: torch.Tensor,
     target: torch.Tensor,
@@ -241,6 +273,13 @@ def _before(
     return is_before.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
+def _buckets(
+    x: torch.Tensor, limits: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    """``bucketize``"""
+    return _before(limits, x, out_int32=out_int32, right=right)
+
+
 def _counts(
     x: torch.Tensor, weights: torch.Tensor | None = None, minlength: Any = 0
 ) -> torch.Tensor:
@@ -306,10 +345,13 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
         _aten._native_batch_norm_legit_functional.default
     ],
     _aten._unique2.default: _different_in_order,
+    _aten.amax.default: _of_all(_aten.amax.default),
+    _aten.amin.default: _of_all(_aten.amin.default),
     _aten.atan2.default: _angle,
     _aten.avg_pool2d.default: _summed,
     _aten.batch_norm.default: _by_own_numbers,
     _aten.bincount.default: _counts,
+    _aten.bucketize.Tensor: _buckets,
     _aten.copysign.Tensor: _with_sign,
     _aten.cross_entropy_loss.default: _of_probabilities,
     _aten.cummax.default: _of_an_axis(_running(torch.amax, -1)),
@@ -317,6 +359,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cumprod.default: _of_an_axis(_running_product),
     _aten.einsum.default: _complex_product,
     _aten.hypot.default: _hypotenuse,
+    _aten.index_reduce.default: _reduced_rows,
     _aten.kthvalue.default: _of_an_axis(_smallest),
     _aten.logcumsumexp.default: _of_an_axis(_running_sum_of_powers),
     _aten.masked_select.default: _selected,
@@ -324,6 +367,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.median.dim: _of_an_axis(_middle),
     _aten.nanmedian.default: lambda x: _middle_of_numbers(x.flatten(), 0)[0],
     _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
+    _aten.put.default: _put,
     _aten.scatter_reduce.two: _scattered,
     _aten.searchsorted.Tensor: _before,
     _aten.signbit.default: _is_negative,
@@ -331,8 +375,10 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
 }
 
 
-#: of those that stand in many models: whether they have the arguments that are taken apart
+#: of those that stand in many models: whether they have arguments that are taken apart
 _WHERE: dict[Any, Callable[..., Any]] = {
+    _aten.amax.default: lambda *args: len(args) == 1,
+    _aten.amin.default: lambda *args: len(args) == 1,
     _aten.avg_pool2d.default: lambda *args: len(args) > 6,
     _aten.batch_norm.default: lambda *args: args[5],
     _aten.cross_entropy_loss.default: lambda _, target, *rest: (

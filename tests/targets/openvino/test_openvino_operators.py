@@ -114,3 +114,26 @@ def test_operators_that_openvino_lacks_are_taken_apart() -> None:
     calls = [call(rand(n, m), torch.arange(-n, n).reshape(2, n)) for n, m in ((5, 6), (7, 9))]
     program = exported(Missing(), calls).to("openvino")
     assert program.verify().verified, program.report
+
+
+class Spectra(torch.nn.Module):
+    """Complex numbers between real inputs and results."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        window = torch.hann_window(8)
+        frames = torch.stft(x, 8, hop_length=4, return_complex=True, window=window)
+        pairs, both = torch.complex(x, y), torch.fft.fft2(y.to(torch.complex64))
+        return {
+            "spectrum": frames.abs(),
+            "back": torch.istft(frames, 8, hop_length=4, window=window),
+            "filtered": torch.fft.irfft(torch.fft.rfft(x, norm="ortho") * 2, n=x.shape[1], norm="ortho"),
+            "images": (torch.fft.ifft2(both).real, torch.fft.rfft2(x).abs(), torch.fft.irfft2(torch.fft.rfft2(x))),
+            "parts": (pairs.angle(), (pairs * pairs.conj()).real, torch.view_as_real(pairs.unsqueeze(-1))),
+            "sums": torch.view_as_real(pairs[:, 1:].sum(-1) + torch.polar(y.abs(), x)[:, 0]),
+        }
+
+
+def test_complex_numbers_are_pairs_and_transforms_are_products() -> None:
+    calls = [call(rand(n, m), rand(n, m) + 1) for n, m in ((2, 32), (3, 40))]
+    program = exported(Spectra(), calls).to("openvino")
+    assert program.verify().verified, program.report

@@ -22,6 +22,7 @@ from ...torch_internals.graph_modules import replace_for_others
 from ...torch_internals.operators import sym_sqrt
 from ...torch_internals.tracing import decomp
 from ..fixed_ranks import squeezed_axes
+from .complex_numbers import of_complex_numbers
 from .conversions import RESULTS
 
 __all__ = ["taken_apart", "use_known_operators"]
@@ -257,14 +258,21 @@ def _norm(
     return _aten.linalg_vector_norm.default(x, order, list(range(x.dim())), keepdim, **dtype)
 
 
+def _windows(x: torch.Tensor, dim: int, size: int, step: int) -> Any:
+    """``unfold`` of an axis that is counted from the end"""
+    return NotImplemented if dim >= 0 else _aten.unfold.default(x, dim + x.dim(), size, step)
+
+
 def taken_apart() -> dict[Any, Any]:
     """Per operator that OpenVINO lacks the function of other operators that does the same."""
     return {
+        **of_complex_numbers(),
         _aten.bitwise_xor.Scalar: lambda x, y: x ^ torch.full_like(x, y),
         _aten.diagonal.default: _diagonal,
         _aten.div.Scalar_mode: _quotient,
         _aten.div.Tensor_mode: _quotient,
         _aten.isinf.default: lambda x: x.abs() == math.inf,
+        _aten.unfold.default: _windows,
         _aten.sub.Scalar: lambda x, y, alpha=1: x - y * alpha,
         _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],
         _aten.linalg_cross.default: decomp.decomposition_table[_aten.linalg_cross.default],

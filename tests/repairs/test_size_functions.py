@@ -26,6 +26,23 @@ def steps_of(length: int) -> torch.Tensor:
     return torch.arange(float(length))[:, None]
 
 
+@functools.lru_cache
+def kept_list(length: int) -> list[torch.Tensor]:
+    return [torch.arange(float(length))[:, None]]
+
+
+@functools.lru_cache
+def noise(length: int) -> torch.Tensor:
+    return torch.rand(length, 1)
+
+
+@functools.cache
+def lower(length: int, device: torch.device) -> torch.Tensor:
+    mask = torch.zeros(length, length, device=device)
+    mask[torch.ones(length, length, dtype=torch.bool).tril()] = 1
+    return mask
+
+
 def remembered(x: torch.Tensor) -> torch.Tensor:
     length = x.shape[1]
     if length not in MADE:
@@ -189,7 +206,7 @@ def test_a_table_of_a_module_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x: x * steps_of(x.shape[1]), remembered], ids=["lru_cache", "a dict of tensors"]
+    "function", [lambda x: x * kept_list(x.shape[1])[0], remembered], ids=["lru_cache", "a dict of tensors"]
 )
 def test_what_is_remembered_for_a_size_is_served_for_seen_sizes(
     function: Callable[[torch.Tensor], torch.Tensor],
@@ -204,6 +221,43 @@ def test_what_is_remembered_for_a_size_is_served_for_seen_sizes(
     x = torch.randn(2, 6, 4)
     assert type(model(x)) is torch.Tensor
     assert {type(key).__name__ for key in MADE} <= {"int"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x * steps_of(x.shape[1]), lambda x: lower(x.shape[1], x.device) @ x],
+    ids=["steps", "a mask"],
+)
+def test_what_a_function_remembers_is_computed_for_other_sizes(function: Callable[..., torch.Tensor]) -> None:
+    model = Applied(function)
+    program = program_of(model)
+    assert program.verify().verified
+    for length in (*OTHERS, 40):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+    assert type(model(torch.randn(2, 30, 4))) is torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * noise(x.shape[1]),
+        lambda x: x * steps_of(x.shape[1]).add_(1),
+        lambda x: x + kept_list(x.shape[1])[0],
+    ],
+    ids=["random numbers", "a write", "a list"],
+)
+@pytest.mark.filterwarnings("ignore::onlooker.core.errors.OnlookerWarning")
+def test_what_a_function_remembers_and_others_change_is_not_computed(function: Callable[..., torch.Tensor]) -> None:
+    model = Applied(function).eval()
+    program = program_of(model)
+    for length in (4, 6, 40):
+        with pytest.raises(RejectedCallError):
+            program(torch.randn(2, length, 4))
+    if program.verify().verified:
+        for batch, length in SEEN:
+            x = torch.randn(batch, length, 4)
+            torch.testing.assert_close(program(x), model(x))
 
 
 def test_the_sizes_around_an_example_are_those_with_its_value() -> None:

@@ -25,7 +25,7 @@ from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["cache_reads_are_told", "without_remembered_fakes"]
+__all__ = ["Cache", "cache_reads_are_told", "named_caches", "without_remembered_fakes"]
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
 #: asks a cache also where another function stands in its place
@@ -68,13 +68,39 @@ def cache_reads_are_told(model: Any, read: Callable[[str], None]) -> Iterator[No
         yield
 
 
+@contextlib.contextmanager
+def named_caches(model: Any, instead: Callable[[Cache], Callable[..., Any]]) -> Iterator[None]:
+    """Inside the block ``instead(cache)`` stands where modules and classes of the model's source name a
+    function that remembers.
+    """
+    with contextlib.ExitStack() as stack:
+        for owner, name, cache in _named(_sources_of(model)):
+            stack.enter_context(swapped(owner, name, instead(cache)))
+        yield
+
+
+@functools.lru_cache(maxsize=64)
+def _named(names: tuple[str, ...]) -> list[tuple[Any, str, Cache]]:
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    classes = [value for one in modules for value in vars(one).values() if isinstance(value, type)]
+    return [
+        (owner, name, value)
+        for owner in dict.fromkeys((*modules, *classes))
+        for name, value in list(vars(owner).items())
+        if isinstance(value, functools._lru_cache_wrapper)
+    ]
+
+
 def _caches(model: Any) -> tuple[Cache, ...]:
+    return _caches_of(_sources_of(model))
+
+
+def _sources_of(model: Any) -> tuple[str, ...]:
+    """The names of the Python modules of the classes of a model."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
     classes = {cls for module in modules for cls in type(module).__mro__}
     names = {cls.__module__ for cls in classes}
-    return _caches_of(
-        tuple(sorted(name for name in names if name.partition(".")[0] not in _LIBRARIES))
-    )
+    return tuple(sorted(name for name in names if name.partition(".")[0] not in _LIBRARIES))
 
 
 @functools.lru_cache(maxsize=64)

@@ -23,7 +23,16 @@ from ..proofs.operators import draws, shared_by, written_by
 from ..torch_internals.sizes import expression_of
 from ..torch_internals.tracing import get_proxy_mode
 
-__all__ = ["WRITES", "LivePart", "held_by", "is_traced", "is_write", "is_written", "node_of"]
+__all__ = [
+    "WRITES",
+    "LivePart",
+    "held_by",
+    "is_traced",
+    "is_write",
+    "is_written",
+    "node_of",
+    "nodes_of_trace",
+]
 
 _ADDS = frozenset({torch.index_add, torch.Tensor.index_add, torch.Tensor.index_add_})
 _SETS = frozenset({torch.Tensor.__setitem__})
@@ -44,7 +53,7 @@ class LivePart:
         self.is_live: torch.Tensor = is_live if around is None else is_live & around.is_live
         self._around = around
         self._last = _last_node()
-        self._nodes: Sequence[Node] = ()
+        self.nodes: Sequence[Node] = ()
         self._writes: set[Node] = set()
         self._written: list[Any] = []
 
@@ -97,12 +106,12 @@ class LivePart:
     def made(self, value: torch.Tensor) -> bool:
         """True for a tensor that the part, which is over, has made in memory of its own."""
         node = node_of(value)
-        return node is not None and not _is_in_memory_of_others(node, set(self._nodes))
+        return node is not None and not _is_in_memory_of_others(node, set(self.nodes))
 
     def empty(self, values: Mapping[Any, Any]) -> dict[Any, int]:
         """The lengths of those slices of the part that are 0 for some values of symbols."""
         found: dict[Any, int] = {}
-        for node in self._nodes:
+        for node in self.nodes:
             if node.target is torch.ops.aten.slice.Tensor and len(node.args) == 4:
                 dim, begin, end = node.args[1], *map(_number_of, node.args[2:])
                 length = expression_of(node.meta["val"].shape[dim])
@@ -112,7 +121,7 @@ class LivePart:
 
     def joins(self) -> set[Node]:
         """The nodes that join tensors of the part with others of the same dtype by their rows."""
-        own = set(self._nodes)
+        own = set(self.nodes)
         return {
             user
             for node in own
@@ -128,7 +137,7 @@ class LivePart:
         nodes = _nodes_after(self._last)
         while nodes and _is_of_numbers(nodes[-1]):
             nodes.pop()
-        self._nodes = nodes
+        self.nodes = nodes
 
     def seen_outside(
         self, returned: Iterable[Node | None], readers: Collection[Node] = frozenset()
@@ -136,9 +145,9 @@ class LivePart:
         """Returns what else than its writes is seen after the part, but for ``readers``; nothing where
         there is no such thing.
         """
-        own, returned = set(self._nodes), set(returned)
+        own, returned = set(self.nodes), set(returned)
         allowed = own.union(readers)
-        for node in self._nodes:
+        for node in self.nodes:
             if draws(node):
                 return f"the body draws random numbers, in {node.target}"
             if node in self._writes:
@@ -176,14 +185,18 @@ def is_traced() -> bool:
     return get_proxy_mode() is not None
 
 
-def is_written(nodes: Collection[Node]) -> bool:
-    """True where the graph that is traced writes to memory that some nodes may have."""
+def is_written(nodes: Collection[Node], but_by: Collection[Node] = ()) -> bool:
+    """True where the graph that is traced writes to memory that some nodes may have, by another node
+    than ``but_by``.
+    """
+    others = nodes_of_trace().difference(but_by) if nodes else ()
+    return any(_is_in_memory_of(one, nodes) for node in others for one in written_by(node))
+
+
+def nodes_of_trace() -> set[Node]:
+    """The nodes so far of the graph that is traced."""
     last = _last_node()
-    if last is None or not nodes:
-        return False
-    return any(
-        _is_in_memory_of(one, nodes) for node in last.graph.nodes for one in written_by(node)
-    )
+    return set() if last is None else set(last.graph.nodes)
 
 
 def _is_in_memory_of(node: Node, nodes: Collection[Node]) -> bool:

@@ -24,6 +24,7 @@ from .numbers.implied_bounds import BOUNDS_BELOW_TWO, IMPLIED_BOUNDS
 from .numbers.number_texts import NUMBER_TEXTS
 from .numbers.plain_bools import PLAIN_BOOLS
 from .numbers.quick_quotients import QUICK_QUOTIENTS
+from .numbers.remembered import REMEMBERED
 from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
 from .numbers.size_tensors import FLOATS_DECIDE, SIZE_TENSORS
@@ -44,6 +45,7 @@ REPAIRS: tuple[Repair, ...] = (
     SIZE_MATH,
     SIZE_TENSORS,
     SIZED_OPERATORS,
+    REMEMBERED,
     NUMBER_TEXTS,
     WHOLE_ROWS,
     ROLLED_LOOPS,

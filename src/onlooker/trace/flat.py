@@ -37,6 +37,7 @@ from ..repairs.neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
 from ..repairs.numbers.by_values import BY_VALUES
 from ..repairs.numbers.number_texts import texts_are_of_numbers
 from ..repairs.numbers.range_tensors import RangeTensors
+from ..repairs.numbers.remembered import REMEMBERED, Remembered
 from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
 from ..repairs.numbers.size_tensors import FLOATS_DECIDE, SizeTensors
 from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
@@ -173,6 +174,7 @@ class FlatRun:
         self.branches, self.loops = NeutralBranches(), RolledLoops()
         self.values: ValueBranches | None = None
         self._ranges, self.hits = RangeTensors(), HitRows()
+        self._remembered = Remembered(None)
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self._changes: Sequence[Effect] = ()
 
@@ -251,6 +253,7 @@ class FlatRun:
             self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
             self.hits.check(leaves)
+            self._remembered.check()
             if self.values is not None:
                 leaves = self.values.checked(leaves)
         leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
@@ -284,6 +287,7 @@ class FlatRun:
             ends=request.ends,
         )
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
+        self._remembered = Remembered(self.lab.subject.watched)
         self.values = None
         if VALUE_BRANCHES in request.on:
             self.values = ValueBranches(
@@ -299,6 +303,7 @@ class FlatRun:
                 else []
             ),
             SizeTensors(floats_decide=FLOATS_DECIDE in request.on, ranges=ranges),
+            *([self._remembered] if REMEMBERED.is_part_of(request) else []),
             self.reads,
             self.marks_read,
             self.loops,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -388,16 +388,17 @@ _WHERE: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _is_taken_apart(node: Node) -> bool:
-    if node.target not in _WHERE:
-        return node.target in TAKEN_APART
-    return bool(_WHERE[node.target](*map_arg(node.args, lambda one: one.meta["val"])))
-
-
-def take_apart(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program without these operators; itself where it has none of them."""
-    if not any(map(_is_taken_apart, nodes_of(program))):
+def take_apart(
+    program: torch.export.ExportedProgram, table: Mapping[Any, Callable[..., Any]] = TAKEN_APART
+) -> torch.export.ExportedProgram:
+    """The program without the operators of the table; itself where it has none of them."""
+    if not any(node.target in table and _is_meant(node) for node in nodes_of(program)):
         return program
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
-        return program.run_decompositions(dict(TAKEN_APART))  # type: ignore[no-any-return]
+        return program.run_decompositions(dict(table))  # type: ignore[no-any-return]
+
+
+def _is_meant(node: Node) -> bool:
+    is_meant = _WHERE.get(node.target)
+    return is_meant is None or bool(is_meant(*map_arg(node.args, lambda one: one.meta["val"])))

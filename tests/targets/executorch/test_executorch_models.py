@@ -1,4 +1,4 @@
-"""Models of transformers on ExecuTorch, in their own generate()."""
+"""Models of transformers on ExecuTorch, in their own generate(), and operators that it lacks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onlooker
 from onlooker import InputObserver
 from onlooker.core.errors import MissingPackageError
 from onlooker.targets.executorch.target import Executorch
+from target_models import call, exported, rand
 
 transformers = pytest.importorskip("transformers")
 
@@ -82,3 +83,23 @@ def test_generate_gives_the_same_tokens(build: Any, graphs: int, backend: str, t
         assert torch.equal(generate(model, 2, 7), expected)
     assert served.eager == 0
     assert len(program.graphs) == graphs
+
+
+class Lacking(torch.nn.Module):
+    """Operators for which ExecuTorch has no kernel, or one that gives other numbers."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> Any:
+        return {
+            "rests": (i % 3, i % -3, i % (i.abs() + 1), x % 0.7),
+            "sorted": (x.sort(0, descending=True).values, x.argsort(1)),
+            "middle": (x.median(), x.kthvalue(2, 0).values),
+            "running": (x.cummax(1).values, x.cumprod(1)),
+            "angle": (torch.atan2(x, x.flip(0)), torch.hypot(x, x.flip(0)), x.copysign(x.flip(1))),
+        }
+
+
+def test_operators_that_executorch_lacks_are_taken_apart() -> None:
+    calls = [call(rand(n, 4), torch.arange(-2 * n, 2 * n).reshape(n, 4)) for n in (3, 5)]
+    ranges = {"batch": (2, 8), "x_dim_1": (4, 8), "i_dim_0": (2, 8)}
+    program = exported(Lacking(), calls).to("executorch", ranges=ranges)
+    assert program.verify().verified, program.report

@@ -28,6 +28,7 @@ from ...trace.torch_run import without_guards
 from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 from ..refused import refused_graph
+from ..taken_apart import TAKEN_APART, take_apart
 
 __all__ = [
     "BACKENDS",
@@ -193,6 +194,45 @@ def _lay_out(graph: torch.fx.Graph, node: Node) -> None:
     outer.meta["val"] = copied.meta["val"] = value.permute(order)
 
 
+def _rest(x: torch.Tensor, y: Any) -> Any:
+    """``remainder`` of ints, which has the sign of the divisor: the kernel takes that of the number."""
+    if x.dtype.is_floating_point or not isinstance(y, (torch.Tensor, int)):
+        return NotImplemented
+    return x - torch.div(x, y, rounding_mode="floor") * y
+
+
+def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+    """``sort``: an element comes behind those that are less, and behind equal ones that stood before it."""
+    if not x.dim():
+        return NotImplemented
+    rows = x.movedim(dim, -1)
+    places = torch.arange(rows.shape[-1], device=x.device)
+    mine, other = rows[..., :, None], rows[..., None, :]
+    is_less = other > mine if descending else other < mine
+    ranks = (is_less | ((other == mine) & (places < places[:, None]))).sum(-1)
+    order = torch.zeros_like(ranks).scatter(-1, ranks, places.expand(ranks.shape))
+    return rows.gather(-1, order).movedim(-1, dim), order.movedim(-1, dim)
+
+
+def _order(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+    """``argsort``"""
+    return _sorted(x, dim, descending)[1] if x.dim() else NotImplemented
+
+
+#: of the operators that converters lack those that ExecuTorch lacks too, and its own
+_TAKEN_APART: dict[Any, Callable[..., Any]] = {
+    **{
+        operator: function
+        for operator, function in TAKEN_APART.items()
+        if operator not in (_ATEN.atan2.default, _ATEN.masked_select.default)
+    },
+    _ATEN.argsort.default: _order,
+    _ATEN.remainder.Scalar: _rest,
+    _ATEN.remainder.Tensor: _rest,
+    _ATEN.sort.default: _sorted,
+}
+
+
 #: who computes: kernels of ExecuTorch, or XNNPACK where it has an operator
 BACKENDS = ("portable", "xnnpack")
 
@@ -245,7 +285,10 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
                 stack.enter_context(without_guards(graph.artifact))
             fixed_sizes = stack.enter_context(bounds_in_torch(graphs))
             programs = {
-                graph.name: layouts_kept(with_tensors_for_ints(graph.artifact)) for graph in graphs
+                graph.name: layouts_kept(
+                    with_tensors_for_ints(take_apart(graph.artifact, _TAKEN_APART))
+                )
+                for graph in graphs
             }
             from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 

@@ -259,6 +259,9 @@ a branch on a bool that is computed from values (torch 2.10 writes no assertion,
 says so), a float in an exponent (a graph for each of its values), a size that goes through a tensor (the size of the
 example alone), models whose masks torch computes otherwise in a trace (refused). Bounds of int32 on products of sizes
 are conditions there.
+
+With torch 2.15 operators ask more about memory than with torch 2.13: a graph of a model that cuts windows out of an
+image may have more conditions on its sides (`1 % (height // 8) != 0`), and refuse some sizes.
 """
 
 

@@ -106,6 +106,14 @@ def numbers(self: Experts, x: torch.Tensor, weights: torch.Tensor, mask: torch.T
     return out
 
 
+def of_all_tokens(self: Experts, x: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor, hit: torch.Tensor) -> Any:
+    out, shares = torch.zeros_like(x), torch.zeros(len(x), self.n_experts)
+    shares = shares.scatter(1, torch.topk(self.router(x).softmax(-1), self.k).indices, weights)
+    for expert in hit:
+        out += self.expert(expert[0], x) * shares[:, expert]
+    return out
+
+
 class Masked(Experts):
     """Has a row in its mask that stands for no expert, as models have that leave out tokens."""
 
@@ -130,7 +138,7 @@ def exported(model: nn.Module, *calls: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    "run", [added, with_a_test, named, put, values, greatest, numbers], ids=lambda run: run.__name__
+    "run", [added, with_a_test, named, put, of_all_tokens, values, greatest, numbers], ids=lambda run: run.__name__
 )
 def test_experts_that_no_token_of_the_example_chose(run: Callable[..., Any]) -> None:
     model = Experts(run)

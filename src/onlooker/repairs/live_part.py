@@ -78,7 +78,7 @@ class LivePart:
         """
         target, own = args[0], set(_nodes_after(self._last))
         node = node_of(target)
-        if node is None or not _is_in_memory_of_others(node, own):
+        if is_traced() and (node is None or not _is_in_memory_of_others(node, own)):
             return func(*args, **kwargs)
         before = target.clone()
 

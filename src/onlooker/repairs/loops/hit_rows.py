@@ -47,7 +47,7 @@ from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.tracing import get_proxy_mode
-from ..live_part import WRITES, LivePart, held_by, node_of
+from ..live_part import WRITES, LivePart, held_by, is_write, node_of
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import InVainError, Reader
 from .hit_values import BINS, LISTS, MOVES, UNIQUE, Hits, counted
@@ -78,8 +78,6 @@ class HitRows(Reader):
     are visited so, and no others, in a run with plain sizes. ``refused`` are the rows, with the lines of
     their loops, at which the model makes an error. ``reach`` gives a snapshot of the model.
     """
-
-    functions = _ALL
 
     def __init__(
         self,
@@ -119,6 +117,10 @@ class HitRows(Reader):
     def __exit__(self, *error: Any) -> None:
         self._swaps.close()
 
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """True for what finds rows, and for each write of a step."""
+        return func in _ALL or (self._step is not None and is_write(func))
+
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -143,7 +145,8 @@ class HitRows(Reader):
             return 1  # it is compared with 0, and nothing else
         if func in _FORMATS and getattr(args[0], "constant", None) is not None:
             return format(args[0].item(), *args[1:])  # the text of a fake tensor is not its number
-        return step.written(func, args, kwargs)
+        write = step.written if func in WRITES or not is_write(func) else step.overwritten
+        return write(func, args, kwargs)
 
     def _loop(self, value: Any, is_list: bool) -> _Visits | None:
         """The steps of the loop over some rows that a frame of the model begins; None for any other

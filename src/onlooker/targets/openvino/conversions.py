@@ -24,8 +24,8 @@ __all__ = ["CONVERSIONS", "RESULTS", "extensions"]
 _aten = torch.ops.aten
 
 
-class RecurrentResult:
-    """One result of a recurrent operator as an operator of its own, whose name is its text."""
+class OneResult:
+    """One result of an operator with several as an operator of its own, whose name is its text."""
 
     def __init__(self, made: Callable[[Any], list[Any]], operator: Any, position: int) -> None:
         self.__name__ = f"{operator}.{position}"
@@ -47,16 +47,17 @@ class RecurrentResult:
         return self.__name__
 
 
-def recurrent_results() -> dict[Any, tuple[RecurrentResult, ...]]:
-    """Per recurrent operator its results, each as an operator."""
+def results_of_operators() -> dict[Any, tuple[OneResult, ...]]:
+    """Per recurrent operator, and that of inverses, its results, each as an operator."""
     made: dict[Any, tuple[Callable[[Any], list[Any]], int]] = {
         _aten.lstm.input: (_lstm, 3),
         _aten.gru.input: (_gru, 2),
         _aten.rnn_tanh.input: (partial(_rnn, "tanh"), 2),
         _aten.rnn_relu.input: (partial(_rnn, "relu"), 2),
+        _aten.linalg_inv_ex.default: (_inverse, 2),
     }
     return {
-        operator: tuple(RecurrentResult(function, operator, at) for at in range(count))
+        operator: tuple(OneResult(function, operator, at) for at in range(count))
         for operator, (function, count) in made.items()
     }
 
@@ -188,6 +189,16 @@ def _bias(into: Any, back: Any, n_gates: int) -> Any:
     return opset13.concat([*sums, own[-1], of_state[-1]], 0)
 
 
+def _inverse(context: Any) -> list[Any]:
+    """``aten::linalg_inv_ex``: the inverse, and a zero for each matrix that has one."""
+    from openvino import opset14
+
+    matrix = context.get_input(0)
+    inverse = opset14.inverse(matrix, False)
+    sums = opset14.reduce_sum(inverse, [-2, -1])
+    return [inverse.output(0), opset14.convert(opset14.is_nan(sums), "i32").output(0)]
+
+
 def _matmul(context: Any) -> list[Any]:
     from openvino import opset13
 
@@ -265,8 +276,8 @@ CONVERSIONS: dict[Any, Callable[[Any], list[Any]]] = {
 }
 
 
-#: recurrent operator of torch -> each of its results as an operator that has a function here
-RESULTS = recurrent_results()
+#: operator of torch -> each of its results as an operator that has a function here
+RESULTS = results_of_operators()
 
 
 def extensions() -> list[Any]:

@@ -258,6 +258,19 @@ def _norm(
     return _aten.linalg_vector_norm.default(x, order, list(range(x.dim())), keepdim, **dtype)
 
 
+def _trilinear(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *dims: Any, unroll_dim: int = 1
+) -> Any:
+    """The product of ``Bilinear``: each tensor gets the axes that it lacks, and some are summed."""
+    *added, summed = dims[:4]
+    product: Any = 1
+    for factor, axes in zip((a, b, c), added, strict=True):
+        for axis in axes:
+            factor = factor.unsqueeze(axis)
+        product = factor * product
+    return product.sum(summed)
+
+
 def _windows(x: torch.Tensor, dim: int, size: int, step: int) -> Any:
     """``unfold`` of an axis that is counted from the end"""
     return NotImplemented if dim >= 0 else _aten.unfold.default(x, dim + x.dim(), size, step)
@@ -272,6 +285,7 @@ def taken_apart() -> dict[Any, Any]:
         _aten.div.Scalar_mode: _quotient,
         _aten.div.Tensor_mode: _quotient,
         _aten.isinf.default: lambda x: x.abs() == math.inf,
+        _aten._trilinear.default: _trilinear,
         _aten.unfold.default: _windows,
         _aten.sub.Scalar: lambda x, y, alpha=1: x - y * alpha,
         _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],

@@ -4,18 +4,15 @@ plan inside, run by OpenVINO.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import logging
 import math
-import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy
 
 from ...core.errors import ExportError
 from ...core.support.packages import require_packages
@@ -23,11 +20,11 @@ from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
-from ..places import Place, places_of, write_weights
 from ..refused import last_words, of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name, one_by_one, only_graph
 from .convert import ASSERTED, convert_graph
+from .mapped import pages_given_back
 from .run import openvino_runner
 from .settings import SETTINGS, DeviceSettings, settings_of
 from .shapes import exported_sizes_of
@@ -50,66 +47,31 @@ WEIGHTS = "weights.bin"
 _MOST_COMPUTED = 2**28
 #: and how many times what is written: a weight of 4 bits is three arrays of float32 on its way
 _GROWTH = 32
-#: what OpenVINO writes of a weight, in this order
-_PLACE = re.compile(r'offset="(\d+)" size="(\d+)"')
 
 
 def write_models(models: Sequence[Any], paths: Sequence[Path], *, half: bool = False) -> list[Path]:
     """Writes the models, each weight as it is or in ``half`` precision, and gives the paths of all
     files.
     """
-    import openvino
-
-    if weights_are_elsewhere():
-        weights = weights_of(paths[0], len(paths))
+    weights = weights_of(paths[0], len(paths))
+    with contextlib.ExitStack() as stack:
+        if half and not weights_are_elsewhere():
+            models = [stack.enter_context(_in_half_precision(model)) for model in models]
+        for model in models:
+            stack.enter_context(pages_given_back(model))
         write_streamed(models, paths, weights)
-        return [*paths, weights]
-    if len(models) == 1:
-        openvino.save_model(models[0], paths[0], compress_to_fp16=half)
-        return [paths[0], paths[0].with_suffix(".bin")]
-    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-        written = [Path(folder, path.name) for path in paths]
-        for model, path in zip(models, written, strict=True):
-            openvino.save_model(model, path, compress_to_fp16=half)
-        weights = paths[0].parent / WEIGHTS
-        _merge(written, paths, weights)
     return [*paths, weights]
 
 
-def _merge(written: Sequence[Path], paths: Sequence[Path], weights: Path) -> None:
-    """Writes the models again with places in one file, in which equal weights are one."""
-    arrays: dict[int, Any] = {}
-    by_content: dict[tuple[int, bytes], int] = {}
-    keys: list[dict[Place, int]] = []
-    texts = [path.read_text(encoding="utf-8") for path in written]
-    for path, text in zip(written, texts, strict=True):
-        content = _mapped(path.with_suffix(".bin"))
-        own: dict[Place, int] = {}
-        for place in {Place(int(start), int(size)) for start, size in _PLACE.findall(text)}:
-            array = content[place.offset : place.offset + place.length]
-            key = by_content.setdefault(
-                (place.length, hashlib.sha256(array).digest()), len(by_content)
-            )
-            own[place] = key
-            arrays.setdefault(key, array)
-        keys.append(own)
-    places = places_of(arrays)
-    for path, text, own in zip(paths, texts, keys, strict=True):
+@contextlib.contextmanager
+def _in_half_precision(model: Any) -> Iterator[Any]:
+    """The model with weights of float16, which are in a file and not in memory."""
+    import openvino
 
-        def moved(found: re.Match[str], own: dict[Place, int] = own) -> str:
-            place = places[own[Place(int(found[1]), int(found[2]))]]
-            return f'offset="{place.offset}" size="{place.length}"'
-
-        path.write_text(_PLACE.sub(moved, text), encoding="utf-8")
-    with weights.open("wb") as file:
-        write_weights(file, arrays, places)
-
-
-def _mapped(path: Path) -> Any:
-    """The bytes of a file, which is mapped and not read."""
-    if not path.stat().st_size:
-        return numpy.empty(0, dtype=numpy.uint8)
-    return numpy.memmap(path, dtype=numpy.uint8, mode="r")
+    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "half.xml")
+        openvino.save_model(model, path, compress_to_fp16=True)
+        yield openvino.Core().read_model(path)
 
 
 def read_models(paths: Sequence[Path]) -> list[Any]:
@@ -347,7 +309,8 @@ def _compiled(model: Any, where: str, settings: DeviceSettings) -> Any:
     import openvino
 
     try:
-        return openvino.Core().compile_model(model, settings.device, settings.properties)
+        with pages_given_back(model):
+            return openvino.Core().compile_model(model, settings.device, settings.properties)
     except Exception as error:
         logger.debug("%s", where, exc_info=error)
         raise ExportError(

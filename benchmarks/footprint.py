@@ -6,7 +6,7 @@ A Llama of 0.2 B parameters in float32 with random weights is watched and export
 saved. Peaks are the kernel's high-water mark, above what the process had before the step. Each target has a
 process of its own, and so has each load. A small model takes the same steps before, so that imports are left
 out. Sessions and what they pack are counted, and mapped files are too. A conversion opens its file in another
-process first, whose memory stands beside.
+process first and is compared there, whose memory stands beside; the file is opened here at the first calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import onlooker
 
 TARGETS = ("torch", "onnx", "openvino")
 #: the most of each step beside the weights
-MOST = {"convert": 0.5, "save": 0.1, "load": 1.2}
+MOST = {"convert": 0.5, "save": 0.1, "first calls": None, "load": 1.2}
 
 
 def exported(model: Any) -> onlooker.Program:
@@ -50,8 +50,10 @@ def step(run: Callable[[], object]) -> tuple[int, float]:
 def made(target: str, folder: Path, quick: bool) -> dict[str, Any]:
     """What a conversion and a save take; runs in a process of its own."""
     model = thin(4) if quick else decoder()
-    small, whole = exported(thin(1)), exported(model)
-    _converted(small, target).save(folder / "small")
+    first = thin(1)
+    small, whole = _converted(exported(first), target), exported(model)
+    small.save(folder / "small")
+    _generated(small, first)
     weights = sum(tensor.nbytes for tensor in model.parameters())
     found: dict[str, Any] = {"weights": weights}
     programs = [whole]
@@ -59,7 +61,14 @@ def made(target: str, folder: Path, quick: bool) -> dict[str, Any]:
         found["convert"] = step(lambda: programs.append(_converted(whole, target)))
         found["elsewhere"] = max(map(peak_of, _children()), default=0)
     found["save"] = step(lambda: programs[-1].save(folder / "program"))
+    found["first calls"] = step(lambda: _generated(programs[-1], model))
     return found
+
+
+def _generated(program: onlooker.Program, model: Any) -> None:
+    """Lets the model generate a few tokens with the program in its place."""
+    with program.installed(model), torch.no_grad():
+        used(model, Use("", 2, 32, 4))()
 
 
 def _converted(program: onlooker.Program, target: str) -> onlooker.Program:

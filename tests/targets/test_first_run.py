@@ -17,6 +17,7 @@ from onlooker import ExportError, InputObserver, Program
 from onlooker.targets import first_run
 from onlooker.targets.aoti import target as aoti
 from onlooker.targets.executorch import target as executorch
+from onlooker.targets.opened_later import OpenedLater
 from onlooker.targets.targets import target_of
 
 ABORTS = "os.abort()"
@@ -105,7 +106,61 @@ def test_files_run_in_the_other_process(name: str, program: Program, caplog: pyt
     pytest.importorskip({"onnx": "onnxruntime"}.get(name, name), reason="the runtime")
     with caplog.at_level("DEBUG", logger="onlooker.targets.first_run"):
         program.to(name)
-    assert "in another process: done" in caplog.text
+    assert "in another process: kept" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_a_conversion_is_compared_there_and_opened_here_at_the_first_call(
+    name: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(name, name), reason="the runtime")
+    asked: list[bytes] = []
+    ask = first_run._helper.ask_again
+    monkeypatch.setattr(first_run._helper, "ask_again", lambda request: asked.append(request) or ask(request))
+    converted = program.to(name)
+    later = converted.graphs[0].run
+    assert isinstance(later, OpenedLater)
+    assert later._runner is None
+    count = len(asked)
+    assert count >= 3  # the watched calls, and other sizes
+    folder, x = later._elsewhere[1].parent, torch.randn(7, 3)
+    assert folder.exists()
+    torch.testing.assert_close(converted(x), program(x))
+    assert later._runner is not None
+    assert not folder.exists()
+    converted(x)
+    assert len(asked) == count + 1  # which found it closed
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_a_conversion_is_compared_here_where_the_other_process_has_ended(
+    name: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(name, name), reason="the runtime")
+    ask = first_run._helper.ask_again
+    monkeypatch.setattr(first_run._helper, "ask_again", lambda request: first_run._helper.end() or ask(request))
+    converted, x = program.to(name), torch.randn(7, 3)
+    assert converted.graphs[0].run._runner is not None
+    torch.testing.assert_close(converted(x), program(x))
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [("lambda _: os.abort()", "ended its process: signal 6"), ("lambda _: 1 / 0", "ZeroDivisionError")],
+)
+def test_a_run_there_that_fails_is_an_error_as_a_run_here(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path, expression: str, words: str
+) -> None:
+    runtimes_do(expression)
+    file = tmp_path / "a.onnx"
+    file.write_bytes(b"content")
+    about = {"options": {}, "providers": [], "keep": True}
+    assert not first_run.check_first_run("ONNX Runtime", program.graphs[0], file, [("x", 1)], **about)
+    with first_run.kept_open():
+        assert first_run.check_first_run("ONNX Runtime", program.graphs[0], file, [("x", 1)], **about)
+        with pytest.raises(RuntimeError, match=words):
+            first_run.run_again("ONNX Runtime", file, [("x", 1)])
+    assert first_run.run_again("ONNX Runtime", file, [("x", 1)]) is None
 
 
 def test_what_the_other_process_raises_says_nothing(

@@ -11,6 +11,10 @@ it; it ends after a minute without work, before a fork, and with this process. A
 file only where the process opened no other file before: what a file broke may show at the next one.
 
 What the other process raises says nothing: the file is opened here next, with an error of its own.
+
+Inside of :func:`kept_open` the other process keeps what it has opened and run, and a conversion is compared
+there with what it was made of: its weights are in memory once then, and not a second time here, where the
+file is opened when somebody calls the program.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from ..repairs.numbers.float_tensors import with_float_tensors
 from ..trace.graph import Graph
 from .refused import of_graph
 
-__all__ = ["check_first_run", "example_inputs", "get_ready"]
+__all__ = ["check_first_run", "example_inputs", "get_ready", "kept_open", "run_again"]
 
 logger = logging.getLogger(__name__)
 #: the program of the other process
@@ -88,6 +92,8 @@ class _Process:
             raise
         #: how many files it has opened
         self.opened = 0
+        #: the pickled results of the last run that gave some
+        self.given = b""
         with contextlib.suppress(OSError):  # a process that has ended is noticed at the first file
             self.send(pickle.dumps([place for place in sys.path if isinstance(place, str)]))
 
@@ -123,6 +129,8 @@ class _Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             text = line.decode(errors="replace").strip()
+            if text.startswith("gives "):
+                self.given = self._process.stdout.read(int(text.removeprefix("gives ")))
             yield text
             if text not in ("ready", "opening"):
                 return
@@ -154,6 +162,8 @@ class _Helper:
         self._process: _Process | None = None
         self._timer: threading.Timer | None = None
         self._of_parent: tuple[Any, Any] = None, None
+        #: how many blocks want it to keep what it opens
+        self.keepers = 0
 
     def get_ready(self, runtime: str) -> None:
         """Lets a process import a runtime, and does not wait for it."""
@@ -171,6 +181,38 @@ class _Helper:
                 return self._answer(request)
             finally:
                 self._end_when_idle()
+
+    def ask_again(self, request: bytes) -> tuple[str, bytes]:
+        """The answer of the process that is there, and what it gives; ``unknown`` where there is none.
+
+        :raises _DiedError: where it died meanwhile
+        """
+        with self._lock:
+            process = self._process
+            try:
+                answer = "" if process is None else process.ask(request)
+            except _DiedError:
+                self.end()
+                raise
+            if process is None or not answer:
+                self.end()
+                return "unknown", b""
+            return answer, process.given
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Inside the block the process stays, and keeps what it opens where it is asked to."""
+        with self._lock:
+            self.keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.keepers -= 1
+                if self._process is not None and not self.keepers:
+                    with contextlib.suppress(OSError):
+                        self._process.send(pickle.dumps(None))
+                    self._end_when_idle()
 
     def _answer(self, request: bytes) -> str:
         while True:
@@ -197,6 +239,10 @@ class _Helper:
         return self._process
 
     def _end_when_idle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.keepers:
+            return
         self._timer = threading.Timer(_IDLE_SECONDS, self.end)
         self._timer.daemon = True
         self._timer.start()
@@ -240,40 +286,83 @@ def check_first_run(
     graph: Graph,
     path: Path,
     inputs: Iterable[tuple[str, Any]],
+    keep: bool = False,
     **about: Any,
-) -> None:
+) -> bool:
     """Passes where another process survives that it opens the fresh file of a graph and runs it once
     on these inputs. ``about`` is what else the runtime needs.
+
+    True where the process keeps it open for :func:`run_again`: if it shall ``keep`` it, inside of
+    :func:`kept_open`.
 
     :raises ExportError: ``runtime-died``
     """
     if getattr(sys, "frozen", False):
-        return
+        return False
     sent = [_sent(name, value) for name, value in inputs if _is_dense(value)]
     request = {
         "runtime": runtime,
         "path": str(path),
         "inputs": sent,
         "seconds": MOST_SECONDS,
+        "keep": keep and _helper.keepers > 0,
         **about,
     }
     try:
         content = pickle.dumps(request)
     except Exception as error:  # options of the user may be any objects
         logger.info("options of %s cannot be sent to another process: %s", runtime, error)
-        return
+        return False
     try:
         answer = _helper.ask(content)
     except OSError as error:
         logger.info("no process to open files of %s in: %s", runtime, error)
-        return
+        return False
     except _DiedError as death:
         if -death.code in _numbers_from_outside() and not death.is_slow:
             logger.info("%s was ended from outside: signal %d", runtime, -death.code)
-            return
+            return False
         with of_graph(graph):
             raise _error(runtime, path, death) from None
     logger.debug("%s in another process: %s", runtime, answer or "no answer")
+    return answer == "kept"
+
+
+def kept_open() -> contextlib.AbstractContextManager[None]:
+    """Inside the block the other process keeps files open that :func:`check_first_run` lets it keep."""
+    return _helper.keeping()
+
+
+def run_again(
+    runtime: str, path: Path, inputs: Iterable[tuple[str, Any]]
+) -> list[torch.Tensor] | None:
+    """The outputs of a file that the other process keeps open; None where it keeps it no more.
+
+    :raises RuntimeError: where the runtime refuses these inputs, or ends the process
+    """
+    try:
+        sent = [_sent(name, value) for name, value in inputs]
+    except Exception as error:
+        raise RuntimeError(f"{runtime} does not take these inputs: {error}") from error
+    request = pickle.dumps({"again": str(path), "inputs": sent, "seconds": MOST_SECONDS})
+    try:
+        answer, content = _helper.ask_again(request)
+    except _DiedError as death:
+        if -death.code in _numbers_from_outside() and not death.is_slow:
+            return None
+        raise RuntimeError(f"{runtime} ended its process: {_cause(death.code)}") from None
+    if answer == "unknown":
+        return None
+    if not answer.startswith("gives "):
+        raise RuntimeError(answer.removeprefix("raised "))
+    return [_tensor(*output) for output in pickle.loads(content)]
+
+
+def _tensor(dtype: str, shape: Sequence[int], content: bytes) -> torch.Tensor:
+    kind = getattr(torch, dtype)
+    if not content:
+        return torch.empty(shape, dtype=kind)
+    return torch.frombuffer(bytearray(content), dtype=kind).reshape(shape)
 
 
 def _numbers_from_outside() -> set[int]:

@@ -6,15 +6,25 @@ second, torch after two.
 
 It reads pickled values, one after the other: the places where packages are, then requests. It
 answers a request with ``opening`` when the runtime is imported, and ``done`` or ``raised`` at its end.
+
+A file that the request asks it to keep stays open: then the answer is ``kept``. What is opened so is run
+again for each request with other inputs, and the answer is ``gives`` with the length of the pickled results,
+which follow. A request without anything closes all files.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import mmap
 import os
 import pickle
+import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 #: an input: its name, dtype, shape and strides, and its bytes in the order of its dimensions
@@ -28,6 +38,24 @@ _ONNX_TYPES = {
     "float8_e5m2fnuz": 20,
 }
 _OPENVINO_TYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
+#: so many seconds lie between two times that pages of weights are given back
+_SECONDS = 0.005
+#: what a process has mapped, where Linux says it
+_MAPS = Path("/proc/self/maps")
+#: of a file, and never written to: addresses from and to, in hexadecimal
+_OF_A_FILE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r--. \S+ \S+ [1-9]\d* +/", re.MULTILINE)
+#: the types of outputs that numpy has, in the words of each runtime
+_INTEGERS = ("8", "16", "32", "64")
+_PLAIN_ONNX = {
+    "tensor(bool)",
+    *(f"tensor({name})" for name in ("float16", "float", "double")),
+    *(f"tensor({name}{bits})" for name in ("int", "uint") for bits in _INTEGERS),
+}
+_PLAIN_OPENVINO = {"boolean", "f16", "f32", "f64", *(a + b for a in "iu" for b in _INTEGERS)}
+#: an output: its dtype, its shape and its bytes
+Output = tuple[str, tuple[int, ...], bytes]
+#: runs what is open on other inputs
+Run = Callable[["Sequence[Input]"], "list[Output]"]
 
 
 def _array(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
@@ -38,8 +66,12 @@ def _array(dtype: str, shape: tuple[int, ...], content: bytes) -> Any:
     return numpy.frombuffer(content, dtype=bits).reshape(shape)
 
 
-def run_onnxruntime(request: Mapping[str, Any]) -> None:
-    """Opens a model of ONNX, and runs it."""
+def _output(array: Any) -> Output:
+    return array.dtype.name, array.shape, array.tobytes()
+
+
+def run_onnxruntime(request: Mapping[str, Any]) -> Run | None:
+    """Opens a model of ONNX, and runs it; what runs it again, where numpy has the types of its outputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -52,39 +84,101 @@ def run_onnxruntime(request: Mapping[str, Any]) -> None:
     session = onnxruntime.InferenceSession(
         request["path"], options, providers=request["providers"], enable_fallback=0
     )
-    given: dict[str, Any] = {}
-    for name, dtype, shape, _, content in request["inputs"]:
-        array = _array(dtype, shape, content)
-        if dtype in _ONNX_TYPES:
-            number = _ONNX_TYPES[dtype]
-            given[name] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, number)
-        else:
-            given[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
     known = [value.name for value in session.get_inputs()]
-    used = {name: value for name, value in given.items() if name in known}
-    session.run_with_ort_values([value.name for value in session.get_outputs()], used)
+    names = request.get("outputs") or [value.name for value in session.get_outputs()]
+
+    def run(inputs: Sequence[Input]) -> list[Any]:
+        given: dict[str, Any] = {}
+        for name, dtype, shape, _, content in inputs:
+            array = _array(dtype, shape, content)
+            if name in known and dtype in _ONNX_TYPES:
+                number = _ONNX_TYPES[dtype]
+                given[name] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, number)
+            elif name in known:
+                given[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        return [*session.run_with_ort_values(names, given)]
+
+    run(request["inputs"])
+    if not _PLAIN_ONNX.issuperset(value.type for value in session.get_outputs()):
+        return None
+    return lambda inputs: [_output(value.numpy()) for value in run(inputs)]
 
 
-def run_openvino(request: Mapping[str, Any]) -> None:
-    """Compiles a model of OpenVINO, and runs it."""
+@contextlib.contextmanager
+def pages_given_back(model: Any) -> Iterator[None]:
+    """Inside the block pages of the file in which the constants of a model of OpenVINO stand are given back,
+    again and again. The model keeps the file mapped. Nothing happens where constants are in memory.
+
+    The compiler packs one weight of the file after the other, and each page that it read would stay
+    resident until the system needs memory: the model would be in memory twice.
+    """
+    ranges = _ranges_of(model)
+    if not ranges:
+        yield
+        return
+    done = threading.Event()
+    library = ctypes.CDLL(None)
+
+    def give_back() -> None:
+        is_last = False
+        while not is_last:
+            is_last = done.wait(_SECONDS)
+            for start, end in ranges:
+                library.madvise(
+                    ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED
+                )
+
+    thread = threading.Thread(target=give_back, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _ranges_of(model: Any) -> set[tuple[int, int]]:
+    """The addresses of the mapped files in which constants of a model lie."""
+    if not (_MAPS.exists() and hasattr(mmap, "MADV_DONTNEED")):
+        return set()
+    found = _OF_A_FILE.findall(_MAPS.read_text(errors="replace"))
+    files = [(int(start, 16), int(end, 16)) for start, end in found]
+    nodes = (node for node in model.get_ops() if node.get_type_name() == "Constant")
+    places = {node.data.__array_interface__["data"][0] for node in nodes}
+    return {(start, end) for start, end in files if any(start <= place < end for place in places)}
+
+
+def run_openvino(request: Mapping[str, Any]) -> Run | None:
+    """Compiles a model of OpenVINO, and runs it; what runs it again, as for ONNX."""
     import openvino
 
     core = openvino.Core()
     model = core.read_model(request["path"], request["weights"])
-    compiled = core.compile_model(model, request["device"], request["properties"])
-    run = compiled.create_infer_request()
+    with pages_given_back(model):
+        compiled = core.compile_model(model, request["device"], request["properties"])
+    asked = compiled.create_infer_request()
     ports = {name: port for port in compiled.inputs for name in port.get_names()}
-    for name, dtype, shape, _, content in request["inputs"]:
-        if name not in ports:
-            continue
-        array = _array(dtype, shape, content)
-        if dtype in _OPENVINO_TYPES:
-            kind = getattr(openvino.Type, _OPENVINO_TYPES[dtype])
-            tensor = openvino.Tensor(array, openvino.Shape(shape), kind)
-        else:
-            tensor = openvino.Tensor(array)
-        run.set_tensor(ports[name], tensor)
-    run.infer()
+
+    def run(inputs: Sequence[Input]) -> None:
+        for name, dtype, shape, _, content in inputs:
+            if name not in ports:
+                continue
+            array = _array(dtype, shape, content)
+            if dtype in _OPENVINO_TYPES:
+                kind = getattr(openvino.Type, _OPENVINO_TYPES[dtype])
+                tensor = openvino.Tensor(array, openvino.Shape(shape), kind)
+            else:
+                tensor = openvino.Tensor(array)
+            asked.set_tensor(ports[name], tensor)
+        asked.infer()
+
+    def run_again(inputs: Sequence[Input]) -> list[Output]:
+        run(inputs)
+        return [_output(asked.get_tensor(port).data) for port in compiled.outputs]
+
+    run(request["inputs"])
+    types = (port.get_element_type().to_string() for port in compiled.outputs)
+    return run_again if _PLAIN_OPENVINO.issuperset(types) else None
 
 
 def _tensor(entry: Input) -> Any:
@@ -131,7 +225,7 @@ def run_executorch(request: Mapping[str, Any]) -> None:
     method.execute([_tensor(one) for one in request["inputs"]])
 
 
-RUNTIMES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], None]]] = {
+RUNTIMES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Run | None]]] = {
     "ONNX Runtime": (("numpy", "onnxruntime"), run_onnxruntime),
     "OpenVINO": (("numpy", "openvino"), run_openvino),
     "AOTInductor": (("torch", "torch._inductor"), run_aotinductor),
@@ -156,9 +250,10 @@ def limit(seconds: int) -> None:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers requests until there are no more."""
+    kept: dict[str, Run] = {}
 
-    def answer(text: str) -> None:
-        answers.write(text.encode() + b"\n")
+    def answer(text: str, content: bytes = b"") -> None:
+        answers.write(text.encode() + b"\n" + content)
         answers.flush()
 
     sys.path[:] = pickle.load(requests)
@@ -168,24 +263,60 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             request = pickle.load(requests)
         except EOFError:
             return
-        packages, run = RUNTIMES[request["runtime"]]
-        try:
-            for package in packages:
-                __import__(package)
-        except Exception as error:
-            if "path" in request:
-                answer(f"raised {type(error).__name__}")
-            continue
-        if "path" not in request:
-            continue
-        limit(request["seconds"])
-        answer("opening")
-        try:
-            run(request)
-        except Exception as error:
-            answer(f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        if not request:
+            kept.clear()
+        elif "again" in request:
+            _run_again(request, kept, answer)
         else:
-            answer("done")
+            _open(request, kept, answer)
+
+
+def _open(request: Mapping[str, Any], kept: dict[str, Run], answer: Callable[[str], None]) -> None:
+    """Imports the runtime of a request, and opens and runs its file where it has one."""
+    packages, run = RUNTIMES[request["runtime"]]
+    try:
+        for package in packages:
+            __import__(package)
+    except Exception as error:
+        if "path" in request:
+            answer(f"raised {type(error).__name__}")
+        return
+    if "path" not in request:
+        return
+    limit(request["seconds"])
+    answer("opening")
+    try:
+        opened = run(request)
+    except Exception as error:
+        answer(f"raised {_said(error)}")
+        return
+    if request.get("keep") and opened is not None:
+        kept[request["path"]] = opened
+        answer("kept")
+    else:
+        answer("done")
+
+
+def _run_again(
+    request: Mapping[str, Any], kept: Mapping[str, Run], answer: Callable[..., None]
+) -> None:
+    """Runs what is open on the inputs of a request, and gives its results."""
+    run = kept.get(request["again"])
+    if run is None:
+        answer("unknown")
+        return
+    limit(request["seconds"])
+    answer("opening")
+    try:
+        content = pickle.dumps(run(request["inputs"]))
+    except Exception as error:
+        answer(f"raised {_said(error)}")
+    else:
+        answer(f"gives {len(content)}", content)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from ..hypotheses.overrides import RangesOption, overrides_of
 from ..hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from ..observing.state import kept_state
 from ..serve.runnable import RunnableProgram
+from ..targets.first_run import kept_open
 from ..targets.fixed_ranks import of_fixed_ranks
 from ..targets.integers.layers import FLOAT_LAYERS, check_float_layers
 from ..targets.refused import convert_or_leave_out
@@ -106,11 +107,12 @@ def converted(
         def serves(fewer: Sequence[Graph]) -> bool:
             return _serves_all_calls_of(wide, wide.with_graphs(fewer))
 
-        with without_numbers():
-            made, left_out = convert_or_leave_out(chosen, graphs, options, serves)
-        if weights_are_elsewhere():
-            return program.with_graphs(noted_refusals(only_written(made), left_out))
-        made = _compared(program, bound_to_values(made, graphs, program.samples))
+        with kept_open():
+            with without_numbers():
+                made, left_out = convert_or_leave_out(chosen, graphs, options, serves)
+            if weights_are_elsewhere():
+                return program.with_graphs(noted_refusals(only_written(made), left_out))
+            made = _compared(program, bound_to_values(made, graphs, program.samples))
     return program.with_graphs(noted_refusals(made, left_out))
 
 

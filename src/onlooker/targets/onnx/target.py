@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph, Runner
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
+from ..opened_later import OpenedLater, OwnFolder
 from ..refused import of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name, one_by_one
@@ -114,26 +114,31 @@ class Onnx:
             pairs = zip(converted, models, strict=True)
             return [_unopened(graph, model) for graph, model in pairs]
         share(models)
-        with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-            if merged and len(graphs) > 1:
-                write_models(
-                    [merged_model(models, converted)],
-                    [Path(folder, MERGED)],
-                    _SMALL,
-                )
-            else:
-                write_models(
-                    models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL
-                )
-            for number, graph in enumerate(graphs):
-                self._check_first_run(graph, number, Path(folder), settings)
-            read = self._read(converted, Path(folder), folds=True, settings=settings)
+        folder = OwnFolder()
+        if merged and len(graphs) > 1:
+            write_models(
+                [merged_model(models, converted)],
+                [folder.path / MERGED],
+                _SMALL,
+            )
+        else:
+            write_models(models, [folder.path / file_name(graph, self) for graph in graphs], _SMALL)
+        keep = len(graphs) == 1 and not variant.in_place_cache and not settings.is_users
+        kept = [
+            self._check_first_run(graph, number, folder.path, settings, keep)
+            for number, graph in enumerate(graphs)
+        ]
+        if all(kept):
+            path = folder.path / file_name(graphs[0], self)
+            return [_opened_later(converted[0], path, folder, settings)]
+        read = self._read(converted, folder.path, folds=True, settings=settings)
         return [_noted(graph) for graph in read]
 
     def _check_first_run(
-        self, graph: Graph, number: int, folder: Path, settings: SessionSettings
-    ) -> None:
-        """Passes where ONNX Runtime survives the file of a graph.
+        self, graph: Graph, number: int, folder: Path, settings: SessionSettings, keep: bool
+    ) -> bool:
+        """Passes where ONNX Runtime survives the file of a graph. True where the other process keeps it
+        open.
 
         :raises ExportError: ``runtime-died``
         """
@@ -142,11 +147,13 @@ class Onnx:
         if (folder / MERGED).exists():
             path = folder / MERGED
             inputs.append((SELECTOR, number))
-        check_first_run(
+        return check_first_run(
             _RUNTIME,
             graph,
             path,
             inputs,
+            keep=keep,
+            outputs=list(names_of(graph).outputs) if keep else None,
             options=settings.picklable_options,
             providers=settings.providers,
         )
@@ -254,15 +261,7 @@ def _arrays_of(model: Any) -> Iterator[Any]:
 
 def _unopened(graph: Graph, model: Any) -> Graph:
     """A graph that is written and not run: its weights are not in memory."""
-    values = {str(value.name): value for value in model.graph.inputs}
-    shapes = {name: _shape(value) for name, value in values.items()}
-    return replace(
-        graph,
-        run=not_run,
-        artifact=torch.onnx.ONNXProgram(model, None),
-        exported_sizes=_exported_sizes(shapes, graph, names_of(graph)),
-        example=(),
-    )
+    return _with_model(graph, not_run, torch.onnx.ONNXProgram(model, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +280,24 @@ def _opened(
         path, lent_tensors(model), prepack=prepack, folds=folds, settings=settings
     )
     return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session)
+
+
+def _opened_later(graph: Graph, path: Path, folder: OwnFolder, settings: SessionSettings) -> Graph:
+    """A graph that is compared in the other process, and opened here when it is called."""
+    (model,) = read_models([path])
+
+    def opens() -> Runner:
+        with of_graph(graph, partial(_line_in, model)):
+            return _loaded(graph, _opened(model, path, True, True, settings), None).run
+
+    run = OpenedLater(_RUNTIME, graph, path, folder=folder, opens=opens, reads=list)
+    return _with_model(graph, run, torch.onnx.ONNXProgram(model, None))
+
+
+def _with_model(graph: Graph, run: Runner, model: torch.onnx.ONNXProgram) -> Graph:
+    shapes = {str(value.name): _shape(value) for value in model.model.graph.inputs}
+    sizes = _exported_sizes(shapes, graph, names_of(graph))
+    return replace(graph, run=run, artifact=model, exported_sizes=sizes, example=())
 
 
 def _line_in(model: Any, text: str) -> str:
@@ -317,15 +334,7 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
 
-    shapes = {name: _shape(value) for name, value in values.items()}
-    return replace(
-        graph,
-        run=run,
-        artifact=opened.model,
-        exported_sizes=_exported_sizes(shapes, graph, names),
-        example=(),
-        blocked=opened.session.blocked,
-    )
+    return replace(_with_model(graph, run, opened.model), blocked=opened.session.blocked)
 
 
 def _runner(

@@ -11,21 +11,23 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExportError
 from ...core.support.packages import require_packages
 from ...disk.text import damaged
-from ...trace.graph import Graph
+from ...trace.graph import Graph, Runner
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
+from ..native_process import pages_given_back
+from ..opened_later import OpenedLater, OwnFolder
 from ..refused import last_words, of_graph
 from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name, one_by_one, only_graph
 from .convert import ASSERTED, convert_graph
-from .mapped import pages_given_back
-from .run import openvino_runner
+from .run import asserted, openvino_runner
 from .settings import SETTINGS, DeviceSettings, settings_of
 from .shapes import exported_sizes_of
 from .states import State, check_stateful, keep_states, states_of
@@ -189,20 +191,23 @@ class OpenVino:
             made.append(replace(graph, target=self.name, seconds=seconds))
         if weights_are_elsewhere():
             return [_unopened(*pair) for pair in zip(made, models, strict=True)]
-        with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-            paths = [Path(folder, file_name(graph, self)) for graph in graphs]
-            write_models(models, paths, half=precision == "fp16")
-            for graph, path in zip(graphs, paths, strict=True):
-                check_first_run(
-                    _RUNTIME,
-                    graph,
-                    path,
-                    zip(names_of(graph).inputs, example_inputs(graph), strict=True),
-                    weights=str(weights_of(path, len(paths))),
-                    device=settings.device,
-                    properties=settings.properties,
-                )
-            return self._read(made, Path(folder), settings)
+        folder = OwnFolder()
+        paths = [folder.path / file_name(graph, self) for graph in graphs]
+        write_models(models, paths, half=precision == "fp16")
+        kept = [
+            check_first_run(
+                _RUNTIME,
+                graph,
+                path,
+                zip(names_of(graph).inputs, example_inputs(graph), strict=True),
+                keep=not stateful,
+                weights=str(weights_of(path, len(paths))),
+                device=settings.device,
+                properties=settings.properties,
+            )
+            for graph, path in zip(graphs, paths, strict=True)
+        ]
+        return self._read(made, folder.path, settings, folder if all(kept) else None)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One ``.xml`` a graph. The weights of a single graph are in the ``.bin`` of its name, those
@@ -238,13 +243,20 @@ class OpenVino:
         self.require()
         return self._read(graphs, folder, settings_of(device, config))
 
-    def _read(self, graphs: Sequence[Graph], folder: Path, settings: DeviceSettings) -> list[Graph]:
+    def _read(
+        self,
+        graphs: Sequence[Graph],
+        folder: Path,
+        settings: DeviceSettings,
+        later: OwnFolder | None = None,
+    ) -> list[Graph]:
+        """The graphs of a folder; their models are compiled ``later`` where the other process has them."""
         paths = [folder / file_name(graph, self) for graph in graphs]
         models = read_models(paths)
         loaded = []
         for graph, model, path in zip(graphs, models, paths, strict=True):
             with of_graph(graph):
-                loaded.append(_loaded(graph, model, path.name, settings))
+                loaded.append(_loaded(graph, model, path, settings, later))
         return loaded
 
 
@@ -258,24 +270,30 @@ def _unopened(graph: Graph, model: Any) -> Graph:
     return replace(graph, run=not_run, artifact=model, exported_sizes=sizes, example=())
 
 
-def _loaded(graph: Graph, model: Any, where: str, settings: DeviceSettings) -> Graph:
-    """The graph with the model compiled."""
-    names = names_of(graph)
+def _loaded(
+    graph: Graph, model: Any, path: Path, settings: DeviceSettings, later: OwnFolder | None
+) -> Graph:
+    """The graph with the model compiled: now, or when it is called."""
+    names, where = names_of(graph), path.name
     states = _states_in(model, graph, where)
     _check_outputs(model, names, states, where)
     ports = {name: port for port in model.inputs for name in port.get_names()}
     unknown = sorted(set(ports) - set(names.inputs))
     if unknown:
         raise damaged(where, f"it has an input {unknown[0][:80]!r}, and its plan has not")
-    outputs = graph.outputs
-    run = openvino_runner(
-        _compiled(model, where, settings),
-        names.inputs,
-        len(names.outputs),
-        outputs.are_ints,
-        outputs.are_floats,
-        states,
-    )
+    outputs, count = graph.outputs, len(names.outputs)
+
+    def opens() -> Runner:
+        with of_graph(graph):
+            compiled = _compiled(model, where, settings)
+        kinds = outputs.are_ints, outputs.are_floats
+        return openvino_runner(compiled, names.inputs, count, *kinds, states)
+
+    if later is None:
+        run: Runner = opens()
+    else:
+        reads = partial(asserted, count=count)
+        run = OpenedLater(_RUNTIME, graph, path, folder=later, opens=opens, reads=reads)
     ports |= {names.inputs[state.input]: _variable(model, state) for state in states}
     sizes = exported_sizes_of(graph, [ports.get(name) for name in names.inputs])
     keeps = tuple(dict.fromkeys(graph.plan.inputs[state.input].path.root for state in states))

@@ -45,12 +45,21 @@ class SessionSettings:
 
     @property
     def picklable_options(self) -> dict[str, Any]:
-        """The options as values, for another process; those of an object of the user cannot be read."""
-        return {} if self.is_users else dict(self.options or {})
+        """The options as values, for another process; those of an object of the user cannot be read.
+
+        Unless the user says otherwise, a session has as many threads as torch, and they sleep between
+        runs: those of torch work in the same process meanwhile.
+        """
+        if self.is_users:
+            return {}
+        threads = {
+            "intra_op_num_threads": torch.get_num_threads(),
+            "session.intra_op.allow_spinning": "0",
+        }
+        return {**threads, **(self.options or {})}
 
     def new_options(self) -> Any:
-        """The SessionOptions of one session. Unless the user says otherwise, it has as many threads
-        as torch, and they sleep between runs: those of torch work in the same process meanwhile.
+        """The SessionOptions of one session.
 
         :raises UsageError: ``bad-session-options``
         """
@@ -60,9 +69,7 @@ class SessionSettings:
             return self.options
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # an error is raised, and need not be printed too
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        for name, value in (self.options or {}).items():
+        for name, value in self.picklable_options.items():
             _set(options, name, value)
         return options
 

@@ -136,6 +136,21 @@ def test_a_file_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
         Checkpoint(tmp_path)
 
 
+def test_weights_of_a_twin_lie_in_one_memory_where_they_are_alike() -> None:
+    model = torch.nn.ModuleList(torch.nn.Linear(256, size, bias=False) for size in (1024, 512, 256, 512))
+    with torch.no_grad():
+        model[2].weight.mul_(3)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    command._overlap_weights(model)
+    places = [weight.data_ptr() - model[0].weight.data_ptr() for weight in model.parameters()]
+    assert places[0] == 0
+    assert (places[1], places[3]) == (64 * 4, 3 * 64 * 4)
+    assert not 0 <= places[2] < 4 * 256 * 1024  # other numbers
+    assert [weight.shape for weight in model.parameters()] == [weight.shape for weight in before]
+    assert all(torch.equal(model[at].weight, before[at]) for at in (0, 2))
+    assert not torch.equal(model[1].weight, model[3].weight)
+
+
 def test_what_is_computed_from_weights_is_found() -> None:
     known = StandIns()
     weights = known.pool([64, 64], torch.float32)

@@ -20,7 +20,7 @@ import torch
 from ..core.contract import Contract
 from ..core.errors import ExportError, OnlookerError
 from ..input_observer import InputObserver
-from ..low_memory import model_of_folder, refused
+from ..low_memory import SMALLEST, model_of_folder, refused
 from ..program import Program
 from ..report.report import Report
 from ..targets.safetensors_files import Checkpoint
@@ -35,6 +35,8 @@ __all__ = ["LowMemory", "Request", "convert"]
 
 #: the fewest layers of a twin: the second one follows another
 _FEWEST = 2
+#: so many numbers lie between the beginnings of weights of a twin in one piece of memory
+_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ def _proven(folder: Path, request: Request) -> _Twin:
     cls, config = _class_and_configuration(folder)
     few = _few_layers(config)
     model = cls._from_config(few, dtype=request.dtype).eval()
+    _overlap_weights(model)
     saved = Pretrained(folder.name, folder, model, natural_use(model))
     # without copies of the weights that are laid out for speed
     lean = {"session_options": {"session.disable_prepacking": "1"}} if request.to == "onnx" else {}
@@ -152,6 +155,33 @@ def _proven(folder: Path, request: Request) -> _Twin:
     program.verify(**request.thresholds)
     contracts = tuple(graph.contract for graph in program.graphs)
     return _Twin(_count_of(few), program.report, contracts)
+
+
+def _overlap_weights(model: torch.nn.Module) -> None:
+    """Lets the large weights lie in the memory of the largest one, each some numbers behind the one before
+    it, where they are random numbers of the same spread: a runtime has copies of them all beside these.
+    """
+    large = [weight for weight in model.parameters() if weight.nbytes >= SMALLEST]
+    if not large:
+        return
+    largest = max(large, key=torch.Tensor.numel)
+    numbers = largest.data.reshape(-1)
+    for at, weight in enumerate(large):
+        part = numbers[_STEP * at : _STEP * at + weight.numel()]
+        if (
+            weight is not largest
+            and weight.numel() == part.numel()
+            and _are_alike(weight.detach(), part)
+        ):
+            weight.data = part.view(weight.shape)
+
+
+def _are_alike(weight: torch.Tensor, other: torch.Tensor) -> bool:
+    """True for numbers of one dtype around zero whose spreads differ by a tenth at most."""
+    if weight.dtype != other.dtype or not weight.is_floating_point():
+        return False
+    spread, of_other = float(weight.std()), float(other.std())
+    return abs(float(weight.mean())) < 0.1 * spread and 0.9 * spread < of_other < 1.1 * spread
 
 
 def _watched(saved: Pretrained, request: Request) -> InputObserver:

@@ -17,11 +17,11 @@ from onlooker.patches.quiet import what_is_printed
 
 
 class Branches(torch.nn.Module):
-    """Cannot be exported: the value decides, and no program could check it."""
+    """Cannot be exported: the value has to be a number of Python."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         sys.stderr.write("the model speaks\n")
-        return x * 2 if x.sum().item() > 2 else x
+        return x * {2.0: 3}.get(x.sum().item(), 1)
 
 
 class Counts(torch.nn.Module):

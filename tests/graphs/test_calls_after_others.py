@@ -108,6 +108,23 @@ class Writes(Remembers):
         return self.layer(x) * self.scale.fill_(1)
 
 
+class InSteps(Remembers):
+    """Takes multiples of 4 rows alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.layer(x)
+        few = torch.nn.functional.max_pool1d(rows.mT, 4, ceil_mode=True).repeat_interleave(4, -1).mT
+        self.is_warm = True
+        return rows + few
+
+
+class WarmInSteps(InSteps):
+    """A later call is another function."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).relu() if self.is_warm else super().forward(x)
+
+
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.DEBUG, "onlooker")
@@ -162,6 +179,19 @@ def test_a_table_that_the_first_call_makes_is_compared_by_values(
         for length in (5, 7):
             watched(torch.randn(3, length, 4))
     assert observer.export().verify().verified
+
+
+@pytest.mark.parametrize(("model", "is_same"), [(InSteps, True), (WarmInSteps, False)])
+def test_a_call_after_one_whose_sizes_have_steps(model: type[torch.nn.Module], is_same: bool) -> None:
+    watched = model()
+    observer = InputObserver()
+    with observer(watched.eval()), torch.no_grad():
+        for length in (8, 12, 20):
+            watched.is_warm = False
+            watched(torch.randn(3, length, 4))
+    program = observer.export()
+    assert program.graphs[0].plan.symbol("x_dim_1").step == 4
+    assert program.verify().verified == is_same
 
 
 def test_runs_without_floats_say_nothing_of_a_buffer_that_is_written(

@@ -80,13 +80,14 @@ class _Side:
     """One run: its sizes, and the conditions under which Python decides as it did.
 
     ``fixed`` are sizes that could not be told from constants of the model, ``operators`` those that
-    ran.
+    ran. A run that ``is_refused`` by the model stands for its own sizes.
     """
 
     sizes: Sizes
     conditions: tuple[Constraint, ...]
     fixed: Sizes
     operators: tuple[str, ...] = ()
+    is_refused: bool = False
 
     @property
     def key(self) -> Any:
@@ -145,7 +146,9 @@ class SideRuns:
         try:
             way = _Way(self, self._runs_after(before.arguments()))
             way.visit_sides()
-            others = [] if isinstance(self.lab.model, Stateful) else way.sides
+            others = [side for side in way.sides if not side.is_refused]
+            if isinstance(self.lab.model, Stateful):
+                others = []
             if before.call.index in self.search.plan.calls:
                 sizes = calls.sizes_of(before)
                 others = [side for side in others if not side.covers(sizes)]
@@ -200,7 +203,7 @@ class _Way:
             for side in list(self.sides):
                 for sizes in self._sizes_near(side):
                     self._visit_beside(side, sizes, numbers)
-        if not self.sides:
+        if all(side.is_refused for side in self.sides):
             raise WayDiffersError("no sizes could be tried")
         for number in sorted(numbers.all):
             if number > GREATEST_TRIED and self._may_meet(number, numbers):
@@ -252,17 +255,23 @@ class _Way:
         )
 
     def _is_served(self, sizes: Sizes) -> bool:
+        own = (symbol for symbol in self.plan.symbols if symbol.name not in self._absent)
+        if not all(symbol.takes(sizes[symbol.name]) for symbol in own):
+            return False
         if not self.search.holds(sizes) or not is_possible(self.plan, sizes):
             return False
         return all(limit.holds(sizes) for limit in self.limits)
 
     def _with_own_sizes(self, base: Sizes) -> Sizes:
         """Sizes that no constant of the model has, where the graphs hold for such."""
-        found, primes = dict(base), [p for p in _PRIMES if p not in self.runs.known.constants]
+        found, primes = dict(base), list(_PRIMES)
+        steps = {symbol.name: symbol.step for symbol in self.plan.symbols}
         for name, size in base.items():
+            known = {*self.runs.known.constants, *(found[one] for one in found if one != name)}
             for prime in primes if size > 1 and name not in self._absent else ():
-                choice = {**found, name: prime}
-                if self._is_served(choice):
+                own = prime * steps.get(name, 1)
+                choice = {**found, name: own}
+                if own not in known and self._is_served(choice):
                     found = choice
                     primes.remove(prime)
                     break
@@ -390,7 +399,7 @@ class _Way:
     ) -> _Side:
         run = self.runs.recorded(values, sizes)
         if run is None:  # the model refuses these sizes with the arguments too
-            return _Side(sizes, (), sizes)
+            return _Side(sizes, (), sizes, is_refused=True)
         of_graph = self._of_search.graph_runs.of(graph, self.runs.arguments(values))
         found = difference(run.result, of_graph.result)
         if found:

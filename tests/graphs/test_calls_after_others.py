@@ -9,6 +9,8 @@ import torch
 
 from onlooker import InputObserver, Program
 from onlooker.graphs.sides import side_runs
+from onlooker.graphs.sides.way_runs import SizesOfModel
+from onlooker.proofs.path_condition import symbol_of
 
 
 class Remembers(torch.nn.Module):
@@ -201,3 +203,17 @@ def test_runs_without_floats_say_nothing_of_a_buffer_that_is_written(
     exported(Writes())
     assert "the call before leaves more than numbers behind" in log.text
     assert not is_proven(log)
+
+
+def test_what_is_computed_from_a_size_of_1_is_no_size_of_its_own() -> None:
+    """A state of 4 rows and a step of 1 are 5 rows, whatever the batch of 5 is."""
+    observer = InputObserver()
+    model = torch.nn.Linear(4, 4)
+    with observer(model):
+        for rows, length in ((2, 5), (3, 7)):
+            model(torch.randn(rows, length, 4))
+    (plan,) = observer.plans()
+    batch, sequence = plan.symbols
+    known = SizesOfModel(frozenset({9}), (symbol_of(batch), symbol_of(sequence), 4 + symbol_of(sequence)), ())
+    assert known.constants_at(plan, {batch.name: 5, sequence.name: 1}) == {9, 1, 5}
+    assert known.constants_at(plan, {batch.name: 5, sequence.name: 2}) == {9}

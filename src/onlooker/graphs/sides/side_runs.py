@@ -266,8 +266,9 @@ class _Way:
         """Sizes that no constant of the model has, where the graphs hold for such."""
         found, primes = dict(base), list(_PRIMES)
         steps = {symbol.name: symbol.step for symbol in self.plan.symbols}
+        constants = self.runs.known.constants_at(self.plan, base)
         for name, size in base.items():
-            known = {*self.runs.known.constants, *(found[one] for one in found if one != name)}
+            known = {*constants, *(found[one] for one in found if one != name)}
             for prime in primes if size > 1 and name not in self._absent else ():
                 own = prime * steps.get(name, 1)
                 choice = {**found, name: own}

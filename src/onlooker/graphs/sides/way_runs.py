@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+import sympy
 import torch
 
 from ...core.call import Arguments
 from ...core.path import Path
+from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
 from ...core.structure import Tree
 from ...lab.lab import Lab, SpentError
@@ -54,6 +56,15 @@ class SizesOfModel:
         """The sizes of the model of a search."""
         expressions = tuple(dict.fromkeys(_expressions(search)))
         return cls(_constants_of(expressions, lab), expressions, files_of(lab.model))
+
+    def constants_at(self, plan: Plan, sizes: Sizes) -> frozenset[int]:
+        """The sizes that the model has at all sizes that agree with these where they are 0 or 1: after
+        ``cat([state, step], 1)`` the size of the state and one more.
+        """
+        sized = ((symbol_of(one), sizes[one.name]) for one in plan.symbols)
+        small = {symbol: sympy.Integer(size) for symbol, size in sized if size < 2}
+        found = (expression.xreplace(small) for expression in self.expressions)
+        return self.constants.union(int(size) for size in found if size.is_Integer)
 
     def after(self, call: Arguments, lab: Lab) -> SizesOfModel:
         """The sizes of the model with those of the tensors that a call leaves behind."""
@@ -104,8 +115,9 @@ class WayRuns:
 
     def symbols(self, sizes: Sizes) -> SymbolicSizes:
         """Returns the symbols of one run."""
-        known = self.known
-        return SymbolicSizes(self.search.plan, sizes, known.expressions, known.constants)
+        plan, known = self.search.plan, self.known
+        constants = known.constants_at(plan, sizes)
+        return SymbolicSizes(plan, sizes, known.expressions, constants)
 
     def recorded(self, values: Mapping[Path, Any], sizes: Sizes) -> RecordedRun | None:
         """A run of the model; None where it refuses the sizes with the arguments as well.

@@ -69,14 +69,13 @@ def _scattered(
     index: torch.Tensor,
     values: torch.Tensor,
     reduce: str,
-    *,
-    include_self: bool = True,
+    **options: bool,
 ) -> Any:
     """``scatter_reduce`` to means"""
     if reduce != "mean":
         return NotImplemented
     total, count = (
-        own.scatter_reduce(dim, index, others, "sum", include_self=include_self)
+        own.scatter_reduce(dim, index, others, "sum", **options)
         for own, others in ((x, values), (torch.ones_like(x), torch.ones_like(values)))
     )
     return total / count if x.dtype.is_floating_point else total // count
@@ -88,14 +87,13 @@ def _reduced_rows(
     index: torch.Tensor,
     values: torch.Tensor,
     reduce: str,
-    *,
-    include_self: bool = True,
+    **options: bool,
 ) -> torch.Tensor:
     """``index_reduce``"""
     shape = [1] * x.dim()
     shape[dim] = -1
     places = index.long().reshape(shape).expand(values.shape)
-    return x.scatter_reduce(dim, places, values, reduce, include_self=include_self)
+    return x.scatter_reduce(dim, places, values, reduce, **options)
 
 
 def _put(
@@ -132,13 +130,23 @@ def _of_probabilities(
         plain = _aten.cross_entropy_loss(scores, target, weight, reduction, ignore_index)
         return plain * (1 - label_smoothing) + of_all * (label_smoothing / classes)
     target = target * (1 - label_smoothing) + label_smoothing / classes
-    terms = scores.log_softmax(axis) * target
-    if weight is not None:
-        terms = terms * weight.reshape([-1] + [1] * (scores.dim() - axis - 1))
+    terms = _by_class(scores.log_softmax(axis) * target, axis, weight)
     losses = -terms.sum(axis)
+    return _reduced(losses, reduction, math.prod(losses.shape))
+
+
+def _by_class(terms: torch.Tensor, axis: int, weight: torch.Tensor | None) -> torch.Tensor:
+    """The terms of the classes along an axis, each times the weight of its class."""
+    if weight is None:
+        return terms
+    return terms * weight.reshape([-1] + [1] * (terms.dim() - axis - 1))
+
+
+def _reduced(losses: torch.Tensor, reduction: int, count: Any) -> torch.Tensor:
+    """The losses, their sum over a count, or their sum, by the number of torch for it."""
     if reduction == 0:
         return losses
-    return losses.sum() / (math.prod(losses.shape) if reduction == 1 else 1)
+    return losses.sum() / (count if reduction == 1 else 1)
 
 
 def _of_all_classes(
@@ -150,15 +158,13 @@ def _of_all_classes(
 ) -> torch.Tensor:
     """The loss if each class were the target, added up, where a target counts."""
     axis = 0 if scores.dim() == 1 else 1
-    terms, counts = -scores.log_softmax(axis), target != ignore_index
+    terms = _by_class(-scores.log_softmax(axis), axis, weight)
+    counts = target != ignore_index
     weights = counts.to(scores.dtype)
     if weight is not None:
-        terms = terms * weight.reshape([-1] + [1] * (scores.dim() - axis - 1))
         weights = weights * weight[torch.where(counts, target, 0)]
     losses = torch.where(counts, terms.sum(axis), 0.0)
-    if reduction == 0:
-        return losses
-    return losses.sum() / (weights.sum() if reduction == 1 else 1)
+    return _reduced(losses, reduction, weights.sum())
 
 
 def _of_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:

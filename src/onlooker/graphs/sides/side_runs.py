@@ -146,9 +146,8 @@ class SideRuns:
         try:
             way = _Way(self, self._runs_after(before.arguments()))
             way.visit_sides()
-            others = [side for side in way.sides if not side.is_refused]
-            if isinstance(self.lab.model, Stateful):
-                others = []
+            is_stateful = isinstance(self.lab.model, Stateful)
+            others = [side for side in way.sides if not (is_stateful or side.is_refused)]
             if before.call.index in self.search.plan.calls:
                 sizes = calls.sizes_of(before)
                 others = [side for side in others if not side.covers(sizes)]

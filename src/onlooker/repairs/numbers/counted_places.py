@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -60,44 +61,37 @@ def is_counted(frame: FrameType | None) -> bool:
     )
 
 
-def triu_indices(
-    row: Size,
-    col: Size,
-    offset: int = 0,
-    *,
-    dtype: torch.dtype = torch.int64,
-    device: Any = None,
-    **others: Any,
-) -> Any:
-    """The triangle counted from its end, where row ``t`` has ``t + 1`` places, and ``t * (t + 1) / 2`` are
-    before it.
+def _indices(is_upper: bool) -> Callable[..., Any]:
+    """``torch.triu_indices`` or ``torch.tril_indices`` of a square. The lower triangle is counted from its begin,
+    where line ``t`` has ``t + 1`` places, and ``t * (t + 1) / 2`` are before it; the upper one from its end.
     """
-    if offset < 0 or others or not statically_known_true(row == col):
-        return NotImplemented
-    rows = torch.sym_max(row - offset, 0)  # type: ignore[no-untyped-call]
-    count = rows * (rows + 1) // 2
-    place = count - 1 - torch.arange(count, device=device)
-    line = line_of_triangle(place)
-    column = row - 1 - (place - line * (line + 1) // 2)
-    return torch.stack([rows - 1 - line, column]).to(dtype)
+
+    def indices(
+        row: Size,
+        col: Size,
+        offset: int = 0,
+        *,
+        dtype: torch.dtype = torch.int64,
+        device: Any = None,
+        **others: Any,
+    ) -> Any:
+        empty = offset if is_upper else -offset
+        if empty < 0 or others or not statically_known_true(row == col):
+            return NotImplemented
+        lines = torch.sym_max(row - empty, 0)  # type: ignore[no-untyped-call]
+        count = lines * (lines + 1) // 2
+        place = torch.arange(count, device=device)
+        if is_upper:
+            place = count - 1 - place
+        line = line_of_triangle(place)
+        column = place - line * (line + 1) // 2
+        found = [lines - 1 - line, row - 1 - column] if is_upper else [line + empty, column]
+        return torch.stack(found).to(dtype)
+
+    return indices
 
 
-def tril_indices(
-    row: Size,
-    col: Size,
-    offset: int = 0,
-    *,
-    dtype: torch.dtype = torch.int64,
-    device: Any = None,
-    **others: Any,
-) -> Any:
-    """The triangle counted from its begin."""
-    if offset > 0 or others or not statically_known_true(row == col):
-        return NotImplemented
-    rows = torch.sym_max(row + offset, 0)  # type: ignore[no-untyped-call]
-    place = torch.arange(rows * (rows + 1) // 2, device=device)
-    line = line_of_triangle(place)
-    return torch.stack([line - offset, place - line * (line + 1) // 2]).to(dtype)
+triu_indices, tril_indices = _indices(True), _indices(False)
 
 
 def line_of_triangle(place: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ Padding on the left of a prompt makes such queries.
 Where: torch.onnx.export(dynamo=True), scaled_dot_product_attention
 Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch)
-In onlooker: `patches.masked_rows`
+In onlooker: `targets.masked_rows`
 """
 
 import contextlib

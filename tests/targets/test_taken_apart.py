@@ -29,6 +29,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "bincount of nothing": (aten.bincount.default, (PLACES[0, :0],), {}),
     "bincount, weighed": (aten.bincount.default, (PLACES[0], rand(5)), {}),
     "bucketize": (aten.bucketize.Tensor, (FLOATS, ROWS[0]), {"out_int32": True}),
+    "cdist": (aten._cdist_forward.default, (FLOATS, FLOATS[:, 1:3], math.inf, None), {}),
     "copysign": (aten.copysign.Tensor, (Y, X), {}),
     "copysign of ints": (aten.copysign.Tensor, (INTS, INTS.flip(0)), {}),
     "cross_entropy": (aten.cross_entropy_loss.default, (rand(4, 6, 2), rand(4, 6, 2).softmax(1), ROWS[0].abs()), {}),

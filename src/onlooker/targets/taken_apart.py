@@ -1,7 +1,7 @@
 """Operators of torch that converters have no function for, in operators that every converter has.
 
-A function computes what its operator computes, for sizes that are numbers and for those of a trace. It
-gives NotImplemented for arguments with which a converter has the operator.
+A function computes what its operator computes, for sizes that are numbers and for those of a trace; one
+that is :class:`Sometimes` meant gives NotImplemented for arguments with which a converter has the operator.
 
 Upstream: the tables of
 https://github.com/pytorch/pytorch/tree/v2.13.0/torch/onnx/_internal/exporter/_torchlib and
@@ -14,17 +14,39 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch.fx import Node, map_arg
+from torch.fx import Graph, Node, map_arg
 
 from ..torch_internals.graph_modules import nodes_of
+from ..torch_internals.operators import composed
 from ..torch_internals.tracing import decomp
 
-__all__ = ["TAKEN_APART", "take_apart"]
+__all__ = ["TAKEN_APART", "Sometimes", "derivatives_by_parts", "take_apart"]
 
 _aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Sometimes:
+    """A function that takes an operator apart for the arguments for which ``is_meant`` is true."""
+
+    is_meant: Callable[..., Any]
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """The result of the operator; NotImplemented for other arguments."""
+        return (
+            self.function(*args, **options) if self.is_meant(*args, **options) else NotImplemented
+        )
+
+
+def _of_an_axis(function: Callable[..., Any]) -> Sometimes:
+    """The function, which leaves a tensor without axes to the converter."""
+    return Sometimes(lambda x, *_, **__: x.dim(), function)
 
 
 def _selected(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -68,12 +90,10 @@ def _scattered(
     dim: int,
     index: torch.Tensor,
     values: torch.Tensor,
-    reduce: str,
+    _: str,
     **options: bool,
 ) -> Any:
     """``scatter_reduce`` to means"""
-    if reduce != "mean":
-        return NotImplemented
     total, count = (
         own.scatter_reduce(dim, index, others, "sum", **options)
         for own, others in ((x, values), (torch.ones_like(x), torch.ones_like(values)))
@@ -103,79 +123,6 @@ def _put(
     return flat.reshape(x.shape)
 
 
-def _of_all(operator: Any) -> Callable[..., Any]:
-    """``amax`` or ``amin`` of a whole tensor"""
-
-    def run(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
-        return NotImplemented if dim or keepdim else operator(x.flatten(), [0])
-
-    return run
-
-
-def _of_probabilities(
-    scores: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Any:
-    """``cross_entropy`` whose targets are probabilities of classes, or smoothed."""
-    axis = 0 if scores.dim() == 1 else 1
-    classes = scores.shape[axis]
-    if not target.dtype.is_floating_point:
-        if not label_smoothing:
-            return NotImplemented
-        of_all = _of_all_classes(scores, target, weight, reduction, ignore_index)
-        plain = _aten.cross_entropy_loss(scores, target, weight, reduction, ignore_index)
-        return plain * (1 - label_smoothing) + of_all * (label_smoothing / classes)
-    target = target * (1 - label_smoothing) + label_smoothing / classes
-    terms = _by_class(scores.log_softmax(axis) * target, axis, weight)
-    losses = -terms.sum(axis)
-    return _reduced(losses, reduction, math.prod(losses.shape))
-
-
-def _by_class(terms: torch.Tensor, axis: int, weight: torch.Tensor | None) -> torch.Tensor:
-    """The terms of the classes along an axis, each times the weight of its class."""
-    if weight is None:
-        return terms
-    return terms * weight.reshape([-1] + [1] * (terms.dim() - axis - 1))
-
-
-def _reduced(losses: torch.Tensor, reduction: int, count: Any) -> torch.Tensor:
-    """The losses, their sum over a count, or their sum, by the number of torch for it."""
-    if reduction == 0:
-        return losses
-    return losses.sum() / (count if reduction == 1 else 1)
-
-
-def _of_all_classes(
-    scores: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignore_index: int,
-) -> torch.Tensor:
-    """The loss if each class were the target, added up, where a target counts."""
-    axis = 0 if scores.dim() == 1 else 1
-    terms = _by_class(-scores.log_softmax(axis), axis, weight)
-    counts = target != ignore_index
-    weights = counts.to(scores.dtype)
-    if weight is not None:
-        weights = weights * weight[torch.where(counts, target, 0)]
-    losses = torch.where(counts, terms.sum(axis), 0.0)
-    return _reduced(losses, reduction, weights.sum())
-
-
-def _of_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which leaves a tensor without axes to the converter."""
-
-    def run(x: torch.Tensor, *args: Any, **options: Any) -> Any:
-        return function(x, *args, **options) if x.dim() else NotImplemented
-
-    return run
-
-
 def _up_to(x: torch.Tensor, dim: int, neutral: Any) -> torch.Tensor:
     """Per element of an axis all elements up to it, as a further last axis: ``[1, 2, 3]`` gives
     ``[[1, n, n], [1, 2, n], [1, 2, 3]]``. What is behind is ``neutral``.
@@ -200,8 +147,6 @@ def _running(best: Callable[..., torch.Tensor], side: int) -> Callable[[torch.Te
     """``cummax`` and ``cummin``: the best so far, and the last place that has it."""
 
     def run(x: torch.Tensor, dim: int) -> Any:
-        if x.dtype is torch.bool:
-            return NotImplemented
         is_float = x.dtype.is_floating_point
         worst = side * math.inf if is_float else torch.iinfo(x.dtype).min
         if side > 0 and not is_float:
@@ -237,11 +182,9 @@ def _middle_of_numbers(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def _different(
-    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: None = None
 ) -> Any:
     """``unique_consecutive``"""
-    if dim is not None:
-        return NotImplemented
     flat = x.flatten()
     is_first = torch.cat([flat.new_ones(1, dtype=torch.bool), flat[1:] != flat[:-1]])
     is_first = is_first[: flat.shape[0]]
@@ -302,13 +245,11 @@ def _by_own_numbers(
     x: torch.Tensor, weight: Any, bias: Any, mean: Any, spread: Any, training: bool, *settings: Any
 ) -> Any:
     """``batch_norm`` in training, which writes to what it keeps from call to call."""
-    if not training or mean is None:
-        return NotImplemented
     momentum, epsilon, _ = settings
     return torch.native_batch_norm(x, weight, bias, mean, spread, True, momentum, epsilon)[0]
 
 
-def _summed(
+def _has_own_divisor(
     x: torch.Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
@@ -316,18 +257,26 @@ def _summed(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+) -> bool:
+    return divisor_override is not None and not ceil_mode
+
+
+def _summed(
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int,
 ) -> Any:
     """``avg_pool2d``, which divides the sums of its windows by another number than that of their places."""
-    if divisor_override is None or ceil_mode:
-        return NotImplemented
     means = _aten.avg_pool2d.default(x, kernel_size, stride, padding)
     return means * (math.prod(kernel_size) / divisor_override)
 
 
 def _complex_product(equation: str, tensors: Sequence[torch.Tensor], *, path: Any = None) -> Any:
     """``einsum`` of complex numbers."""
-    if not any(tensor.is_complex() for tensor in tensors):
-        return NotImplemented
     return torch.complex(*_product_of_parts(equation, [], tensors))
 
 
@@ -345,25 +294,50 @@ def _product_of_parts(
     return real - negative, imaginary + of_imaginary
 
 
+def _distances(
+    x: torch.Tensor, y: torch.Tensor, p: float = 2, compute_mode: int | None = None
+) -> Any:
+    """``cdist``: ``(..., n, k)`` and ``(..., m, k)`` give ``(..., n, m)``."""
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+def _is_of_all(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> bool:
+    return not dim and not keepdim
+
+
+def _has_order(x: torch.Tensor, dim: int) -> bool:
+    return bool(x.dim()) and x.dtype is not torch.bool
+
+
 #: operator of torch -> the function of other operators that does the same
 TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten._native_batch_norm_legit_functional.default: decomp.decomposition_table[
         _aten._native_batch_norm_legit_functional.default
     ],
+    _aten._cdist_forward.default: _distances,
     _aten._unique2.default: _different_in_order,
-    _aten.amax.default: _of_all(_aten.amax.default),
-    _aten.amin.default: _of_all(_aten.amin.default),
+    _aten.amax.default: Sometimes(_is_of_all, lambda x: _aten.amax.default(x.flatten(), [0])),
+    _aten.amin.default: Sometimes(_is_of_all, lambda x: _aten.amin.default(x.flatten(), [0])),
     _aten.atan2.default: _angle,
-    _aten.avg_pool2d.default: _summed,
-    _aten.batch_norm.default: _by_own_numbers,
+    _aten.avg_pool2d.default: Sometimes(_has_own_divisor, _summed),
+    _aten.batch_norm.default: Sometimes(
+        lambda x, weight, bias, mean, spread, training, *_: training and mean is not None,
+        _by_own_numbers,
+    ),
     _aten.bincount.default: _counts,
     _aten.bucketize.Tensor: _buckets,
+    _aten.cdist.default: _distances,
     _aten.copysign.Tensor: _with_sign,
-    _aten.cross_entropy_loss.default: _of_probabilities,
-    _aten.cummax.default: _of_an_axis(_running(torch.amax, -1)),
-    _aten.cummin.default: _of_an_axis(_running(torch.amin, 1)),
+    _aten.cross_entropy_loss.default: Sometimes(
+        lambda scores, target, *rest: target.is_floating_point() or any(rest[3:]),
+        partial(composed, _aten.cross_entropy_loss.default),
+    ),
+    _aten.cummax.default: Sometimes(_has_order, _running(torch.amax, -1)),
+    _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
-    _aten.einsum.default: _complex_product,
+    _aten.einsum.default: Sometimes(
+        lambda _, tensors, **path: any(tensor.is_complex() for tensor in tensors), _complex_product
+    ),
     _aten.hypot.default: _hypotenuse,
     _aten.index_reduce.default: _reduced_rows,
     _aten.kthvalue.default: _of_an_axis(_smallest),
@@ -374,23 +348,14 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.nanmedian.default: lambda x: _middle_of_numbers(x.flatten(), 0)[0],
     _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
     _aten.put.default: _put,
-    _aten.scatter_reduce.two: _scattered,
+    _aten.scatter_reduce.two: Sometimes(
+        lambda x, dim, index, values, reduce, **options: reduce == "mean", _scattered
+    ),
     _aten.searchsorted.Tensor: _before,
     _aten.signbit.default: _is_negative,
-    _aten.unique_consecutive.default: _different,
-}
-
-
-#: of those that stand in many models: whether they have arguments that are taken apart
-_WHERE: dict[Any, Callable[..., Any]] = {
-    _aten.amax.default: lambda *args: len(args) == 1,
-    _aten.amin.default: lambda *args: len(args) == 1,
-    _aten.avg_pool2d.default: lambda *args: len(args) > 6,
-    _aten.batch_norm.default: lambda *args: args[5],
-    _aten.cross_entropy_loss.default: lambda _, target, *rest: (
-        target.is_floating_point() or any(rest[3:])
+    _aten.unique_consecutive.default: Sometimes(
+        lambda x, inverse=False, counts=False, dim=None: dim is None, _different
     ),
-    _aten.einsum.default: lambda _, tensors: any(tensor.is_complex() for tensor in tensors),
 }
 
 
@@ -398,13 +363,28 @@ def take_apart(
     program: torch.export.ExportedProgram, table: Mapping[Any, Callable[..., Any]] = TAKEN_APART
 ) -> torch.export.ExportedProgram:
     """The program without the operators of the table; itself where it has none of them."""
-    if not any(node.target in table and _is_meant(node) for node in nodes_of(program)):
+    if not any(
+        node.target in table and _is_meant(table[node.target], node) for node in nodes_of(program)
+    ):
         return program
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
         return program.run_decompositions(dict(table))  # type: ignore[no-any-return]
 
 
-def _is_meant(node: Node) -> bool:
-    is_meant = _WHERE.get(node.target)
-    return is_meant is None or bool(is_meant(*map_arg(node.args, lambda one: one.meta["val"])))
+def _is_meant(function: Callable[..., Any], node: Node) -> bool:
+    """True where a function takes the operator of a node apart."""
+    if not isinstance(function, Sometimes):
+        return True
+    args, options = map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
+    return bool(function.is_meant(*args, **options))
+
+
+def derivatives_by_parts(graph: Graph) -> None:
+    """Lets functions of other operators compute the derivatives of activations that no converter has.
+
+    These operators have kernels of their own, so that no table of decompositions takes them apart.
+    """
+    for operator in (_aten.silu_backward.default, _aten.mish_backward.default):
+        for node in graph.find_nodes(op="call_function", target=operator):
+            node.target = decomp.decomposition_table[operator]

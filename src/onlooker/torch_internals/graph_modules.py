@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +12,13 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, OutputSpec
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, map_arg
+
+from .fake_tensors import mode_of
 
 __all__ = [
+    "called",
+    "changed_graphs",
     "copied_module",
     "input_names",
     "modules_of",
@@ -27,11 +32,45 @@ __all__ = [
 
 def copied_module(program: torch.export.ExportedProgram) -> GraphModule:
     """A copy of the outer graph of a program, to be changed; it shares inner graphs and weights."""
-    module = GraphModule(program.graph_module, copy.deepcopy(program.graph))
+    module = GraphModule(program.graph_module, _copied(program.graph))
     module.meta.update(program.graph_module.meta)
-    for node, known in zip(module.graph.nodes, program.graph.nodes, strict=True):
-        node.name = known.name  # a copy calls an input of the name "input" another name
     return module
+
+
+def _copied(graph: Graph) -> Graph:
+    copied = copy.deepcopy(graph)
+    for node, known in zip(copied.nodes, graph.nodes, strict=True):
+        node.name = known.name  # a copy calls an input of the name "input" another name
+    return copied
+
+
+@contextlib.contextmanager
+def changed_graphs(
+    program: torch.export.ExportedProgram, *changes: Callable[[Graph], None]
+) -> Iterator[None]:
+    """Inside the block each graph of a program is a copy that the functions have changed, one after the
+    other; afterwards it is what it was.
+    """
+    before = [(module, module.graph) for module in modules_of(program)]
+    try:
+        for module, graph in before:
+            copied = _copied(graph)
+            for change in changes:
+                change(copied)
+            module.graph = copied
+        yield
+    finally:
+        for module, graph in before:
+            module.graph = graph
+
+
+def called(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:
+    """A call of an operator, added where a graph is being changed, with the fake tensor of its result."""
+    node = graph.call_function(operator, args, kwargs)
+    values = map_arg(args, lambda one: one.meta["val"])
+    with mode_of(node.all_input_nodes) or contextlib.nullcontext():
+        node.meta["val"] = operator(*values, **kwargs)
+    return node
 
 
 def with_module(

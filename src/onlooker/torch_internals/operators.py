@@ -4,6 +4,8 @@ functions of torch that have no public name.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .needed import needed
@@ -21,6 +23,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "access_inner_tensor",
+    "composed",
     "know_quantised_operators",
     "parse_to",
     "sym_sqrt",
@@ -28,6 +31,13 @@ __all__ = [
 
 #: reads a tensor that a tensor of a class holds, by the name of the attribute
 access_inner_tensor = torch.ops.export.access_subclass_inner_tensor.default
+
+
+def composed(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The result of an operator that torch itself makes of others, as these: where an operator is
+    decomposed, torch asks for its decomposition again instead.
+    """
+    return operator._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def know_quantised_operators() -> None:

@@ -219,12 +219,17 @@ def _order(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
     return _sorted(x, dim, descending)[1] if x.dim() else NotImplemented
 
 
+#: of the operators that converters lack those that ExecuTorch has kernels for
+_KERNELS = (
+    _ATEN._cdist_forward.default,
+    _ATEN.atan2.default,
+    _ATEN.cdist.default,
+    _ATEN.masked_select.default,
+)
 #: of the operators that converters lack those that ExecuTorch lacks too, and its own
 _TAKEN_APART: dict[Any, Callable[..., Any]] = {
     **{
-        operator: function
-        for operator, function in TAKEN_APART.items()
-        if operator not in (_ATEN.atan2.default, _ATEN.masked_select.default)
+        operator: function for operator, function in TAKEN_APART.items() if operator not in _KERNELS
     },
     _ATEN.argsort.default: _order,
     _ATEN.remainder.Scalar: _rest,

@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
 
 from ...torch_internals.fake_tensors import FakeTensorMode, mode_of
-from ...torch_internals.graph_modules import copied_module, with_module
+from ...torch_internals.graph_modules import called, copied_module, with_module
 
 __all__ = ["PRODUCTS", "Editing", "axis_of_outputs"]
 
@@ -109,11 +109,8 @@ class Editing:
 
     def call(self, operator: Any, *arguments: Any) -> Node:
         """A node that computes, with the fake tensor of its result."""
-        node = self.graph.call_function(operator, arguments)
-        given = torch.fx.map_arg(arguments, lambda one: one.meta["val"])
         with self._mode, _without_new_guards(self._mode):
-            node.meta["val"] = operator(*given)
-        return node
+            return called(self.graph, operator, *arguments)
 
 
 @contextlib.contextmanager

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from ...core.errors import ExportError, UsageError
-from ...patches.masked_rows import masked_rows_give_zeros
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
 from ...torch_internals.fake_tensors import mode_of
-from ...torch_internals.graph_modules import nodes_of
+from ...torch_internals.graph_modules import changed_graphs, nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..integers.packed import with_packed_weights
+from ..masked_rows import masked_rows_give_zeros
 from ..refused import refused_graph
-from ..taken_apart import take_apart
+from ..taken_apart import derivatives_by_parts, take_apart
 from .operators.assertions import assertions_kept, name_assertions, with_result_to_check
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
@@ -132,10 +132,14 @@ def convert_graph(
             _quiet(),
             torch.no_grad(),
             without_guards(program),
-            attention_as_converted(program),
-            masked_rows_give_zeros(program),
+            changed_graphs(
+                program,
+                derivatives_by_parts,
+                attention_as_converted,
+                masked_rows_give_zeros,
+                complex_numbers_as_pairs,
+            ),
             steps_stay_sizes(program),
-            complex_numbers_as_pairs(program),
             assertions_kept() as assertions,
             _no_sizes_left(program),
             conversion_repeats(program),  # torch decomposes the operators of each block anew

@@ -228,29 +228,6 @@ def _with_result(equation: str) -> str:
     return f"{equation}->{dots}{''.join(one for one in letters if equation.count(one) == 1)}"
 
 
-def _silu_backward(context: Any) -> list[Any]:
-    """The derivative of ``x * sigmoid(x)``, which torch takes apart for no converter."""
-    from openvino import opset13 as ops
-
-    grad, x = context.get_input(0), context.get_input(1)
-    gate = ops.sigmoid(x)
-    one = ops.convert_like(ops.constant(1.0), x)
-    slope = ops.multiply(gate, ops.add(one, ops.multiply(x, ops.subtract(one, gate))))
-    return list(ops.multiply(grad, slope).outputs())
-
-
-def _mish_backward(context: Any) -> list[Any]:
-    """The derivative of ``x * tanh(softplus(x))``."""
-    from openvino import opset13 as ops
-
-    grad, x = context.get_input(0), context.get_input(1)
-    gate = ops.tanh(ops.softplus(x))
-    one = ops.convert_like(ops.constant(1.0), x)
-    of_gate = ops.multiply(ops.sigmoid(x), ops.subtract(one, ops.multiply(gate, gate)))
-    slope = ops.add(gate, ops.multiply(x, of_gate))
-    return list(ops.multiply(grad, slope).outputs())
-
-
 def _scatter_reduce(context: Any) -> list[Any]:
     from openvino import opset13 as ops
 
@@ -271,8 +248,6 @@ CONVERSIONS: dict[Any, Callable[[Any], list[Any]]] = {
     torch.ops.aten.matmul.default: _matmul,
     torch.ops.aten.einsum.default: _einsum,
     torch.ops.aten.scatter_reduce.two: _scatter_reduce,
-    torch.ops.aten.silu_backward.default: _silu_backward,
-    torch.ops.aten.mish_backward.default: _mish_backward,
 }
 
 

@@ -18,17 +18,18 @@ from torch.fx import GraphModule, Node
 
 from ...core.errors import ExportError
 from ...model_source.lines import place_of_node
-from ...patches.masked_rows import masked_rows_give_zeros
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
+from ...torch_internals.graph_modules import changed_graphs
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import assertions_in, conditions_of
 from ..integers.packed import Packed, with_packed_weights, with_unpacked_bits
+from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
 from ..refused import operator_in, refused_graph
-from ..taken_apart import take_apart
+from ..taken_apart import derivatives_by_parts, take_apart
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
 from .packed import dequantised, take_packed_matrices
@@ -56,7 +57,7 @@ def convert_graph(graph: Graph) -> Any:
             warnings.catch_warnings(),
             torch.no_grad(),
             without_guards(program),
-            masked_rows_give_zeros(program),
+            changed_graphs(program, derivatives_by_parts, masked_rows_give_zeros),
             steps_stay_sizes(program),
             conversion_repeats(program),
         ):

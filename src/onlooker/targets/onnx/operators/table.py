@@ -21,8 +21,6 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     defined them.
     """
     from .asserted import asserted, is_all_true, is_any_true
-    from .compared import distances
-    from .derivatives import mish_backward, silu_backward
     from .grouped import grouped_mm, grouped_mm_fallback
     from .pooled import largest_of_cells, mean_of_cells
     from .recurrent import gru, lstm, rnn_relu, rnn_tanh
@@ -39,7 +37,6 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         asserted: asserted,
         torch.ops.aten._adaptive_avg_pool2d.default: mean_of_cells,
         torch.ops.aten._adaptive_avg_pool3d.default: mean_of_cells,
-        torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._grouped_mm.default: grouped_mm,
         torch.ops.aten._is_all_true.default: is_all_true,
         torch.ops.aten._is_any_true.default: is_any_true,
@@ -51,7 +48,6 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.index.Tensor: index,
         torch.ops.aten.index_put.default: index_put,
         torch.ops.aten.lstm.input: lstm,
-        torch.ops.aten.mish_backward.default: mish_backward,
         torch.ops.aten.mul.Scalar: of_a_size("aten_mul_scalar", "aten_mul"),
         torch.ops.aten.pow.Scalar: power_of_a_size,
         torch.ops.aten.pow.Tensor_Scalar: of_a_size("aten_pow_tensor_scalar", "aten_pow"),
@@ -59,7 +55,6 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
         torch.ops.aten.roll.default: rolled,
-        torch.ops.aten.silu_backward.default: silu_backward,
         torch.ops.aten.squeeze.default: squeezed,
         torch.ops.aten.squeeze.dim: squeezed,
         torch.ops.aten.squeeze.dims: squeezed,

@@ -26,7 +26,7 @@ from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
 from onlooker.report.code import value_code
 from onlooker.report.code_classes import Imports, attributes_of
-from onlooker.report.code_layout import bracketed, flat, laid_out
+from onlooker.report.code_layout import laid_out
 from onlooker.zoo import tiny_model
 
 Use = tuple[torch.nn.Module, Callable[[], object]]
@@ -565,14 +565,13 @@ def test_values_are_random_and_masks_hide_nothing(
     root: str, dtype: str, limits: tuple[float, float] | None, expected: str
 ) -> None:
     leaf = LeafPlan(Place((Name(root),)), dtype, "cpu", (Expression.symbol("n"), Expression.constant(3)))
-    assert flat(value_code(leaf, limits)) == expected
+    assert value_code(leaf, limits) == expected
 
 
 def test_a_value_stands_on_its_device() -> None:
     leaf = LeafPlan(Place((Name("x"),)), "torch.float32", "cuda:0", (Expression.constant(3),))
-    assert flat(value_code(leaf, None)) == 'torch.randn((3,), device="cuda:0")'
+    assert value_code(leaf, None) == 'torch.randn((3,), device="cuda:0")'
 
 
 def test_what_is_too_long_for_a_line_has_an_item_a_line() -> None:
-    piece = bracketed("f(", [("a=", "1" * 60), ("b=", bracketed("[", [("", "2" * 60)], "]"))], ")")
-    assert laid_out(piece) == f"f(\n    a={'1' * 60},\n    b=[{'2' * 60}],\n)"
+    assert laid_out(f"f(a={'1' * 60}, b=[{'2' * 60}])") == f"f(\n    a={'1' * 60},\n    b=[{'2' * 60}],\n)"

@@ -31,7 +31,7 @@ from ..core.spec import Axis
 from ..core.structure import Structure
 from ..core.surroundings import Autocast
 from .code_classes import Imports
-from .code_layout import Brackets, Piece, Pieces, bracketed, laid_out, quoted
+from .code_layout import bracketed, laid_out, listed, quoted
 from .code_trees import as_classes, as_plain, holds_class, plain_tree
 
 __all__ = ["script_of", "value_code"]
@@ -44,41 +44,35 @@ _INTS = frozenset({"int8", "int16", "int32", "int64", "uint8"})
 
 def shape_code(shape: tuple[Expression, ...]) -> str:
     """A shape as a tuple of Python: ``(batch, past_sequence + sequence)``."""
-    inside = ", ".join(map(str, shape))
-    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+    return listed([*map(str, shape)], kind="tuple")
 
 
-def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> Piece:
+def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> str:
     """The value of an input: a mask hides nothing, ids stay within those that were seen.
 
     >>> from onlooker.core.path import Name, Path
-    >>> from onlooker.report.code_layout import flat
     >>> two = Expression.constant(2)
-    >>> flat(value_code(LeafPlan(Path((Name("input_ids"),)), "torch.int64", "cpu", (two,)), (3, 90)))
+    >>> value_code(LeafPlan(Path((Name("input_ids"),)), "torch.int64", "cpu", (two,)), (3, 90))
     'torch.randint(3, 91, (2,))'
     """
     if leaf.is_float:
-        return bracketed(
-            "torch.tensor(", [("", _first_finite(leaf)), ("dtype=", "torch.float64")], ")"
-        )
+        return f"torch.tensor({_first_finite(leaf)}, dtype=torch.float64)"
     if not leaf.is_tensor:
         return str(leaf.value)
-    dtype, items = (
-        leaf.dtype.removeprefix("torch."),
-        Pieces([("", shape_code(leaf.shape))]),
-    )
-    device: Pieces = [("device=", quoted(leaf.device))] if leaf.device not in ("", "cpu") else []
-    typed: Pieces = [("dtype=", f"torch.{dtype}"), *device]
+    dtype, shape = leaf.dtype.removeprefix("torch."), shape_code(leaf.shape)
+    device = [f"device={quoted(leaf.device)}"] if leaf.device not in ("", "cpu") else []
+    typed = [f"dtype=torch.{dtype}", *device]
     shown = _shown(leaf, dtype, limits)
     if shown is not None:
-        return bracketed(f"torch.{'ones' if shown else 'zeros'}(", [*items, *typed], ")")
+        return bracketed(f"torch.{'ones' if shown else 'zeros'}(", [shape, *typed], ")")
     if dtype in _INTS:
         low, high = (int(limits[0]), int(limits[1])) if limits is not None else (0, 1)
-        items = [("", str(low)), ("", str(high + 1)), *items]
-        return bracketed("torch.randint(", [*items, *(device if dtype == "int64" else typed)], ")")
+        others = device if dtype == "int64" else typed
+        return bracketed("torch.randint(", [str(low), str(high + 1), shape, *others], ")")
     if dtype in _RANDOM:
-        return bracketed("torch.randn(", [*items, *(device if dtype == "float32" else typed)], ")")
-    return bracketed("torch.zeros(", [*items, *typed], ")")
+        others = device if dtype == "float32" else typed
+        return bracketed("torch.randn(", [shape, *others], ")")
+    return bracketed("torch.zeros(", [shape, *typed], ")")
 
 
 def _first_finite(leaf: LeafPlan) -> str:
@@ -177,7 +171,7 @@ def written(graph: GraphCode, signature: Signature, imports: Imports, to: str) -
 
 
 def _roots(structure: Structure) -> list[tuple[Name, Structure]]:
-    pairs = zip(structure.entries, structure.children, strict=True)
+    pairs = structure.parts
     return [(entry, child) for entry, child in pairs if isinstance(entry, Name)]
 
 
@@ -209,10 +203,10 @@ def _module(
 ) -> str:
     method = "" if graph.plan.method == "forward" else f".{graph.plan.method}"
     items, held = _call(graph, signature, imports)
-    call: Piece = Brackets(f"self.model{method}(", tuple(items), ")")
+    call = bracketed(f"self.model{method}(", items, ")")
     if graph.changed is not None:
-        given_back = bracketed("{", [(f"{quoted(one)}: ", one) for one in graph.changed], "}")
-        parts = [(f"{quoted(OUTPUT)}: ", call), (f"{quoted(ARGUMENTS)}: ", given_back)]
+        given_back = bracketed("{", [f"{quoted(one)}: {one}" for one in graph.changed], "}")
+        parts = [f"{quoted(OUTPUT)}: {call}", f"{quoted(ARGUMENTS)}: {given_back}"]
         call = bracketed("{", parts if graph.changed else parts[:1], "}")
     paths = dict(zip(graph.outputs.structure.paths(), graph.outputs.dynamic, strict=True))
     is_plain = all(graph.outputs.dynamic) and not holds_class(graph.outputs.structure)
@@ -221,7 +215,7 @@ def _module(
         if is_plain
         else as_plain(graph.outputs.structure, "result", lambda path: paths[path], Path())
     )
-    forward = Brackets("def forward(", tuple(("", text) for text in ("self", *given)), ")", ":")
+    forward = bracketed("def forward(", ["self", *given], "):")
     blocks = [
         f"torch.autocast({quoted(state.device)}, dtype={state.dtype})" for state in graph.autocast
     ]
@@ -245,13 +239,15 @@ def _camel(name: str) -> str:
     return "Plain" + "".join(word.capitalize() for word in name.split("_"))
 
 
-def _call(graph: GraphCode, signature: Signature, imports: Imports) -> tuple[Pieces, Pieces]:
+def _call(
+    graph: GraphCode, signature: Signature, imports: Imports
+) -> tuple[list[str], list[tuple[str, str]]]:
     """The arguments of the call inside the module, by position where Python wants it, else by name;
     and what the arguments are that the call changes, which have to be made before it.
     """
-    held: Pieces = []
+    held: list[tuple[str, str]] = []
     constants = {leaf.path: leaf for leaf in graph.plan.leaves if leaf.is_constant}
-    pieces: dict[str, Piece] = {}
+    pieces: dict[str, str] = {}
     floats = {leaf.path for leaf in graph.plan.inputs if leaf.is_float}
     for entry, child in _roots(graph.plan.structure):
         path = Path((entry,))
@@ -269,30 +265,31 @@ def _call(graph: GraphCode, signature: Signature, imports: Imports) -> tuple[Pie
             pieces[entry.name] = entry.name
     var = signature.of_kind("VAR_POSITIONAL")
     spread = var is not None and var in pieces
-    before: Pieces = []
+    before: list[str] = []
     for parameter in signature.parameters:
         by_position = parameter.kind == "POSITIONAL_ONLY" or (
             spread and parameter.kind == "POSITIONAL_OR_KEYWORD"
         )
         if parameter.name in pieces and (by_position or parameter.name == var):
-            before.append(("*" if parameter.name == var else "", pieces.pop(parameter.name)))
-    return [*before, *((f"{root}=", piece) for root, piece in pieces.items())], held
+            star = "*" if parameter.name == var else ""
+            before.append(f"{star}{pieces.pop(parameter.name)}")
+    return [*before, *(f"{root}={piece}" for root, piece in pieces.items())], held
 
 
 def _constant(leaf: LeafPlan) -> object:
     return leaf.constant.value if leaf.constant is not None else None
 
 
-def _tree(given: list[tuple[str, Structure]], leaf: dict[Path, Piece]) -> Piece:
+def _tree(given: list[tuple[str, Structure]], leaf: dict[Path, str]) -> str:
     items = [
-        (f"{quoted(root)}: ", plain_tree(child, Path((Name(root),)), lambda path: leaf[path]))
+        f"{quoted(root)}: {plain_tree(child, Path((Name(root),)), leaf.__getitem__)}"
         for root, child in given
     ]
     return bracketed("{", items, "}")
 
 
 def _arguments(graph: GraphCode, name: str, given: list[tuple[str, Structure]]) -> str:
-    values: dict[Path, Piece] = {}
+    values: dict[Path, str] = {}
     for leaf in graph.plan.leaves:
         values[leaf.path] = (
             quoted(_constant(leaf))
@@ -300,10 +297,10 @@ def _arguments(graph: GraphCode, name: str, given: list[tuple[str, Structure]]) 
             else value_code(leaf, graph.limits.get(leaf.path))
         )
     sizes = [
-        ("", f"{symbol.name}={graph.contents.sizes.get(symbol.name, symbol.low)}")
+        f"{symbol.name}={graph.contents.sizes.get(symbol.name, symbol.low)}"
         for symbol in graph.plan.symbols
     ]
-    head = Brackets(f"def {name}_arguments(", tuple(sizes), ")", ":")
+    head = bracketed(f"def {name}_arguments(", sizes, "):")
     return (
         f'{laid_out(head)}\n    """Random values. Of 0, of 1 and of equal sizes torch makes'
         f' constants: no size here is one."""\n    return {laid_out(_tree(given, values), 4, 7)}'
@@ -313,7 +310,7 @@ def _arguments(graph: GraphCode, name: str, given: list[tuple[str, Structure]]) 
 def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structure]]) -> str:
     plan = graph.plan
     dims: dict[str, str] = {}
-    shapes: dict[Path, Piece] = {leaf.path: "None" for leaf in plan.leaves}
+    shapes: dict[Path, str] = {leaf.path: "None" for leaf in plan.leaves}
     for leaf in plan.inputs:
         if leaf.is_float:
             continue
@@ -321,11 +318,11 @@ def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structur
             is_fixed = graph.contents.fixed_size(Axis(leaf.path, None)) is not None
             shapes[leaf.path] = "None" if is_fixed else "Dim.AUTO"
             continue
-        changing: Pieces = []
+        changing: list[str] = []
         for dim, expression in enumerate(leaf.shape):
             fixed = graph.contents.fixed_size(Axis(leaf.path, dim))
             if expression.symbols and fixed is None:
-                changing.append((f"{dim}: ", _dim(expression, graph, dims)))
+                changing.append(f"{dim}: {_dim(expression, graph, dims)}")
         shapes[leaf.path] = bracketed("{", changing, "}") if changing else "None"
     lines = [_declared(variable, *graph.contents.named[text]) for text, variable in dims.items()]
     return "\n".join(
@@ -398,16 +395,13 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Seque
     calls = ", ".join(map(str, graph.plan.calls[:5])) + (
         " ..." if len(graph.plan.calls) > 5 else ""
     )
-    items: Pieces = [("", model), ("", "()"), ("kwargs=", f"{name}_arguments()")]
-    items += [("dynamic_shapes=", f"{name}_dynamic_shapes()")]
+    items = [model, "()", f"kwargs={name}_arguments()", f"dynamic_shapes={name}_dynamic_shapes()"]
     if to == "onnx":
-        items += [
-            ("output_names=", "[" + ", ".join(map(quoted, graph.outputs.names)) + "]"),
-            ("dynamo=", "True"),
-        ]
-        call = Brackets("torch.onnx.export(", tuple(items), ")")
+        names = listed([*map(quoted, graph.outputs.names)], kind="list")
+        items += [f"output_names={names}", "dynamo=True"]
+        call = bracketed("torch.onnx.export(", items, ")")
     else:
-        call = Brackets("torch.export.export(", (*items, ("strict=", "False")), ")")
+        call = bracketed("torch.export.export(", [*items, "strict=False"], ")")
     lines = [
         f"def export_{name}(model):",
         f'    """The program of calls like the observed ones {calls}."""',
@@ -422,8 +416,8 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Seque
         lines.append(f"        return {laid_out(call, 8, 7)}")
         return "\n".join(lines)
     lines.append(f"        program = {laid_out(call, 8, 10)}")
-    texts = [("", quoted(condition.replace(".shape[", ".size()["))) for condition in conditions]
-    checked = Brackets("guarded(", (("", "program"), *texts), ")")
+    texts = [quoted(condition.replace(".shape[", ".size()[")) for condition in conditions]
+    checked = bracketed("guarded(", ["program", *texts], ")")
     lines.append(f"    return {laid_out(checked, 4, 7)}")
     return "\n".join(lines)
 

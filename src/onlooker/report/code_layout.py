@@ -1,80 +1,87 @@
-"""Nested Python expressions as text: on one line where they fit, else one item a line."""
+"""Python expressions as text: on one line where they fit, else one item a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import io
+import itertools
+import tokenize
+from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "Brackets",
-    "Piece",
-    "Pieces",
-    "bracketed",
-    "flat",
-    "followed_by",
-    "laid_out",
-    "quoted",
-    "repeated",
-]
+__all__ = ["bracketed", "laid_out", "listed", "quoted", "repeated"]
 
 _WIDTH = 108
 
 
-@dataclass(frozen=True, slots=True)
-class Brackets:
-    """``before`` and its closing bracket around items; ``after`` stands behind the bracket."""
+def bracketed(before: str, items: Iterable[str], close: str) -> str:
+    """Items between brackets.
 
-    before: str
-    items: tuple[tuple[str, Piece], ...]
-    close: str
-    after: str = ""
-
-
-Piece = str | Brackets
-#: items of a container or a call, each with what stands before it: ``name=`` or nothing
-Pieces = list[tuple[str, Piece]]
-
-
-def bracketed(before: str, items: Sequence[tuple[str, Piece]], close: str) -> Brackets:
-    """Items, each with what stands in front of it (``'key': ``, ``name=``, nothing)."""
-    return Brackets(before, tuple(items), close)
-
-
-def flat(piece: Piece) -> str:
-    """The piece on one line.
-
-    >>> flat(bracketed("[", [("", "1"), ("", bracketed("f(", [("x=", "2")], ")"))], "]"))
-    '[1, f(x=2)]'
+    >>> bracketed("f(", ["1", "x=2"], ")")
+    'f(1, x=2)'
     """
-    if isinstance(piece, str):
-        return piece
-    inside = ", ".join(front + flat(item) for front, item in piece.items)
-    comma = (
-        ","
-        if piece.before == "(" and len(piece.items) == 1 and not piece.after.startswith(" for ")
-        else ""
-    )
-    return f"{piece.before}{inside}{comma}{piece.close}{piece.after}"
+    return f"{before}{', '.join(items)}{close}"
 
 
-def laid_out(piece: Piece, indent: int = 0, taken: int = 0) -> str:
-    """The piece as text, its first line ``taken`` columns behind the indent."""
-    line = flat(piece)
-    if isinstance(piece, str) or not piece.items or indent + taken + len(line) <= _WIDTH:
-        return line
+def listed(items: Sequence[str], *, kind: str) -> str:
+    """A list, or a tuple.
+
+    >>> listed(["1", "2"], kind="list"), listed(["1"], kind="tuple")
+    ('[1, 2]', '(1,)')
+    """
+    if kind == "list":
+        return bracketed("[", items, "]")
+    return bracketed("(", items, ",)" if len(items) == 1 else ")")
+
+
+def laid_out(text: str, indent: int = 0, taken: int = 0) -> str:
+    """The expression on lines of which the first one begins ``taken`` columns behind the indent. What
+    does not fit on one line has each item of its last brackets on a line of its own; the ``for`` of a
+    comprehension begins a line.
+    """
+    line = " " * taken + text
+    if indent + len(line) <= _WIDTH:
+        return text
+    before, items, after = _parted(text)
+    if not items:
+        return text
     inner = " " * (indent + 4)
-    lines = [
-        f"{inner}{front}{_item(item, len(inner), len(front))}\n" for front, item in piece.items
-    ]
-    return f"{piece.before}\n{''.join(lines)}{' ' * indent}{piece.close}{piece.after}"
+    lines = []
+    for item, tail in items:
+        lines += [f"{inner}{laid_out(item, len(inner))}{'' if tail else ','}"]
+        lines += [f"{inner}{tail}"] if tail else []
+    return "\n".join([before, *lines, " " * indent + after])
 
 
-def _item(item: Piece, indent: int, taken: int) -> str:
-    """An item on lines of its own; the ``for`` of a comprehension begins a line."""
-    if isinstance(item, str) or not item.after.startswith(" for "):
-        return f"{laid_out(item, indent, taken)},"
-    text = laid_out(replace(item, after=""), indent, taken)
-    return f"{text}\n{' ' * indent}{item.after.strip()}"
+def _parted(text: str) -> tuple[str, list[tuple[str, str]], str]:
+    """What stands before the items in the last brackets, each item with the ``for`` behind it, and
+    what stands after them.
+
+    >>> _parted("made(Cache, layers=[layer for layer in x])")
+    ('made(', [('Cache', ''), ('layers=[layer for layer in x]', '')], ')')
+    >>> _parted("[a for a in x]")
+    ('[', [('a', 'for a in x')], ']')
+    """
+    depth, cuts, loops, end = 0, [0], list[int](), 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        place = token.start[1]
+        if token.string in ("(", "[", "{"):
+            depth += 1
+            if depth == 1:
+                cuts, loops = [place], []
+        elif token.string in (")", "]", "}"):
+            depth -= 1
+            end = end if depth else place
+        elif depth == 1 and token.string == ",":
+            cuts.append(place)
+        elif depth == 1 and token.string == "for":
+            loops.append(place)
+    items = [text[start + 1 : stop].strip() for start, stop in itertools.pairwise([*cuts, end])]
+    if loops:
+        return (
+            text[: cuts[0] + 1],
+            [(text[cuts[0] + 1 : loops[0]].strip(), text[loops[0] : end])],
+            text[end:],
+        )
+    return text[: cuts[0] + 1], [(item, "") for item in items if item], text[end:]
 
 
 def quoted(value: object) -> str:
@@ -87,34 +94,16 @@ def quoted(value: object) -> str:
     return f'"{value}"' if is_plain else repr(value)
 
 
-def repeated(pieces: Sequence[Piece], *, kind: str) -> Piece:
+def repeated(items: Sequence[str], *, kind: str) -> str:
     """The items of a list or tuple, runs of equal ones written as a comprehension.
 
-    >>> flat(repeated(["a", "b", "b"], kind="list"))
-    '[a, *[b for _ in range(2)]]'
+    >>> repeated(["a", "b", "b"], kind="list"), repeated(["a", "a"], kind="tuple")
+    ('[a, *[b for _ in range(2)]]', 'tuple([a for _ in range(2)])')
     """
-    runs: list[tuple[Piece, int]] = []
-    for piece in pieces:
-        if runs and runs[-1][0] == piece:
-            runs[-1] = (piece, runs[-1][1] + 1)
-        else:
-            runs.append((piece, 1))
-    if len(runs) == 1 and runs[0][1] > 1:
-        comprehension = _comprehension(*runs[0])
-        return comprehension if kind == "list" else bracketed("tuple(", [("", comprehension)], ")")
-    items = [
-        ("", piece) if count == 1 else ("*", _comprehension(piece, count)) for piece, count in runs
-    ]
-    return bracketed("[" if kind == "list" else "(", items, "]" if kind == "list" else ")")
-
-
-def _comprehension(piece: Piece, count: int) -> Brackets:
-    tail = f" for _ in range({count})"
-    return bracketed("[", [("", followed_by(piece, tail))], "]")
-
-
-def followed_by(piece: Piece, tail: str) -> Piece:
-    """A piece with some text behind it."""
-    if isinstance(piece, Brackets):
-        return replace(piece, after=piece.after + tail)
-    return piece + tail
+    runs = [(item, len([*run])) for item, run in itertools.groupby(items)]
+    shown = [item if n == 1 else f"[{item} for _ in range({n})]" for item, n in runs]
+    if len(runs) == 1 < len(items):
+        return shown[0] if kind == "list" else f"tuple({shown[0]})"
+    return listed(
+        [f"*{one}" if n > 1 else one for one, (_, n) in zip(shown, runs, strict=True)], kind=kind
+    )

@@ -6,16 +6,17 @@ A class is written as the dict of its parts; lists, tuples and dicts stay what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 
 from ..core.path import Attr, Entry, Index, Key, Path
 from ..core.structure import Structure
 from .code_classes import PLAIN, Imports, attributes_of
-from .code_layout import Piece, Pieces, bracketed, flat, followed_by, quoted, repeated
+from .code_layout import bracketed, listed, quoted, repeated
 
 Hidden = Mapping[Path, Mapping[str, tuple[object, str]]]
 
-__all__ = ["as_classes", "as_plain", "holds_class", "plain_parts", "plain_tree"]
+__all__ = ["as_classes", "as_plain", "holds_class", "plain_tree"]
 
 #: what an item of a list is called, by the depth of the list
 _ITEMS = ("item", "inner", "third", "fourth", "fifth")
@@ -32,130 +33,104 @@ def _key(entry: Entry) -> str:
     return quoted(entry.name) if not isinstance(entry, Index) else quoted(entry.index)
 
 
-def plain_tree(structure: Structure, path: Path, leaf: Callable[[Path], Piece]) -> Piece:
-    """The plain form of a structure, every leaf written by ``leaf``."""
-    if structure.is_leaf:
-        return leaf(path)
-    children = [
-        plain_tree(child, path / entry, leaf)
-        for entry, child in zip(structure.entries, structure.children, strict=True)
-    ]
-    if _is_list(structure) and not children:
-        return "[]" if structure.kind == "list" else "()"
-    if _is_list(structure):
-        return repeated(children, kind=structure.kind)
-    keys = [f"{_key(entry)}: " for entry in structure.entries]
-    return bracketed("{", list(zip(keys, children, strict=True)), "}")
+def _dict(parts: Iterable[tuple[Entry, str]]) -> str:
+    return bracketed("{", [f"{_key(entry)}: {text}" for entry, text in parts], "}")
+
+
+def _item(depth: int) -> str:
+    return _ITEMS[min(depth, len(_ITEMS) - 1)]
 
 
 def _is_list(structure: Structure) -> bool:
     return structure.kind in ("list", "tuple")
 
 
+def plain_tree(structure: Structure, path: Path, leaf: Callable[[Path], str]) -> str:
+    """The plain form of a structure, every leaf written by ``leaf``."""
+    if structure.is_leaf:
+        return leaf(path)
+    parts = [(entry, plain_tree(child, path / entry, leaf)) for entry, child in structure.parts]
+    if _is_list(structure):
+        return repeated([text for _, text in parts], kind=structure.kind)
+    return _dict(parts)
+
+
 def as_classes(
     structure: Structure, path: Path, access: str, imports: Imports, hidden: Hidden, depth: int = 0
-) -> Piece:
+) -> str:
     """Builds the classes again from the plain form, which is found at ``access``."""
     if not holds_class(structure):
         return access
-    pairs = list(zip(structure.entries, structure.children, strict=True))
+    pairs = list(structure.parts)
     if _is_list(structure):
 
-        def build(at: int, name: str, deeper: int) -> Piece:
-            return as_classes(pairs[at][1], path / pairs[at][0], name, imports, hidden, deeper)
+        def build(at: int, name: str) -> str:
+            entry, child = pairs[at]
+            return as_classes(child, path / entry, name, imports, hidden, depth + 1)
 
-        return _runs(structure, access, build, depth)
-    parts: list[tuple[Entry, str, Piece]] = []
-    for entry, child in pairs:
-        place = f"{access}[{_key(entry)}]"
-        built = as_classes(child, path / entry, place, imports, hidden, depth)
-        parts.append((entry, place, built))
+        return _runs(structure, access, build, _item(depth))
+    places = [f"{access}[{_key(entry)}]" for entry, _ in pairs]
+    parts = [
+        (entry, as_classes(child, path / entry, place, imports, hidden, depth))
+        for (entry, child), place in zip(pairs, places, strict=True)
+    ]
+    texts = [text for _, text in parts]
     if structure.kind == "dict":
-        return bracketed("{", [(f"{_key(entry)}: ", piece) for entry, _, piece in parts], "}")
-    if structure.kind in ("torch.Size", "slice"):
-        sizes = [("", piece) for _, _, piece in parts]
-        if structure.kind == "slice":
-            return bracketed("slice(", sizes, ")")
-        return bracketed("torch.Size([", sizes, "])")
+        return _dict(parts)
+    if structure.kind == "slice":
+        return bracketed("slice(", texts, ")")
+    if structure.kind == "torch.Size":
+        return bracketed("torch.Size([", texts, "])")
     flags = attributes_of(structure, path, imports)
     name = imports.name(structure.kind, path)
-    given: Pieces = [(f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)]
-    if given and all(piece == at for _, at, piece in parts):
-        given = [("**", access)]
+    given = [f"{entry.name}={text}" for entry, text in parts if isinstance(entry, Attr)]
+    if given and texts == places:
+        given = [f"**{access}"]
     if flags is None:
         return bracketed(f"{name}(", given, ")")
-    named: Pieces = [(f"{key}=", text) for key, text in flags.items()]
+    named = [f"{key}={text}" for key, text in flags.items()]
     for key, (numbers, dtype) in hidden.get(path, {}).items():
-        named.append((f"{key}=", f"torch.tensor({numbers}, dtype={dtype})"))
-    return bracketed("made(", [("", name), *given, *named], ")")
+        named.append(f"{key}=torch.tensor({numbers}, dtype={dtype})")
+    return bracketed("made(", [name, *given, *named], ")")
 
 
-def _runs(
-    structure: Structure, access: str, build: Callable[[int, str, int], Piece], depth: int
-) -> Piece:
+def _runs(structure: Structure, access: str, build: Callable[[int, str], str], item: str) -> str:
     """The items of a list, runs that are built alike by one comprehension."""
-    item = _ITEMS[min(depth, len(_ITEMS) - 1)]
-    pieces = [build(at, item, depth + 1) for at in range(len(structure.children))]
-    runs: list[tuple[int, int]] = []
-    for at, piece in enumerate(pieces):
-        if runs and pieces[runs[-1][0]] == piece:
-            runs[-1] = (runs[-1][0], at + 1)
-        else:
-            runs.append((at, at + 1))
-    whole = len(runs) == 1 and len(pieces) > 1
-    items: Pieces = []
-    for start, stop in runs:
-        if stop - start == 1:
-            items.append(("", build(start, f"{access}[{start}]", depth + 1)))
-            continue
-        part = access if whole else f"{access}[{start}:{stop}]"
-        tail = f" for {item} in {part}"
-        items.append(("" if whole else "*", _each(pieces[start], tail, whole)))
-    if structure.kind == "list":
-        return bracketed("[", items, "]")
-    if whole:
-        return bracketed("tuple(", [("", bracketed("[", items, "]"))], ")")
-    return bracketed("(", items, ")")
-
-
-def _each(piece: Piece, tail: str, whole: bool) -> Piece:
-    each = followed_by(piece, tail)
-    return each if whole else bracketed("[", [("", each)], "]")
+    places = range(len(structure.children))
+    texts = [build(at, item) for at in places]
+    runs = [[*run] for _, run in itertools.groupby(places, texts.__getitem__)]
+    if len(runs) == 1 < len(texts):
+        whole = f"[{texts[0]} for {item} in {access}]"
+        return whole if structure.kind == "list" else f"tuple({whole})"
+    items = [
+        build(run[0], f"{access}[{run[0]}]")
+        if len(run) == 1
+        else f"*[{texts[run[0]]} for {item} in {access}[{run[0]}:{run[-1] + 1}]]"
+        for run in runs
+    ]
+    return listed(items, kind=structure.kind)
 
 
 def as_plain(
     structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int = 0
-) -> Piece:
+) -> str:
     """Takes a result apart into lists and dicts; leaves that ``kept`` refuses are left out."""
-    parts = plain_parts(structure, access, kept, path, depth)
     if structure.is_leaf:
         return access
-    if not _is_list(structure):
-        return bracketed("{", [(f"{_key(entry)}: ", piece) for entry, piece in parts], "}")
-    item = _ITEMS[min(depth, len(_ITEMS) - 1)]
+    parts = [
+        (entry, child)
+        for entry, child in structure.parts
+        if any(map(kept, child.paths(path / entry)))
+    ]
     texts = [
-        flat(as_plain(child, item, kept, path / entry, depth + 1))
-        for entry, child in zip(structure.entries, structure.children, strict=True)
-        if _some(child, path / entry, kept)
+        as_plain(child, f"{access}{entry.code()}", kept, path / entry, depth)
+        for entry, child in parts
     ]
-    if len(parts) == len(structure.children) > 1 and len(set(texts)) == 1:
-        if texts[0] == item:
-            return f"list({access})"
-        first = as_plain(structure.children[0], item, kept, path / structure.entries[0], depth + 1)
-        return bracketed("[", [("", _each(first, f" for {item} in {access}", True))], "]")
-    return bracketed("[", [("", piece) for _, piece in parts], "]")
-
-
-def plain_parts(
-    structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int
-) -> Sequence[tuple[Entry, Piece]]:
-    """The parts of a result that are kept."""
-    return [
-        (entry, as_plain(child, f"{access}{entry.code()}", kept, path / entry, depth))
-        for entry, child in zip(structure.entries, structure.children, strict=True)
-        if _some(child, path / entry, kept)
-    ]
-
-
-def _some(structure: Structure, path: Path, kept: Callable[[Path], bool]) -> bool:
-    return any(kept(leaf) for leaf in structure.paths(path))
+    if not _is_list(structure):
+        return _dict((entry, text) for (entry, _), text in zip(parts, texts, strict=True))
+    item = _item(depth)
+    alike = {as_plain(child, item, kept, path / entry, depth + 1) for entry, child in parts}
+    if len(parts) == len(structure.children) > 1 and len(alike) == 1:
+        (one,) = alike
+        return f"list({access})" if one == item else f"[{one} for {item} in {access}]"
+    return listed(texts, kind="list")

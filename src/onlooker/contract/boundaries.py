@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ..core.contract import Contract
-from ..core.plan import Plan, Symbol
+from ..core.plan import Plan, Symbol, symbol_names
 from ..core.sizes.expression import Sizes
 from ..core.sizes.formula import holds, read_formula, variables_of
 
@@ -72,8 +72,7 @@ def failing_sizes(plan: Plan, formula: str, base: Sizes) -> list[Sizes]:
     """Sizes at which a condition fails: of each of its symbols the next smaller and larger one
     than in ``base``.
     """
-    names = [symbol.name for symbol in plan.symbols]
-    tree = read_formula(formula, names)
+    tree = read_formula(formula, symbol_names(plan))
     middle = _middle(plan, base)
     found: list[Sizes] = []
     for symbol in plan.symbols:
@@ -98,10 +97,9 @@ def _middle(plan: Plan, base: Sizes) -> Sizes:
 
 def _sides(plan: Plan, contract: Contract, middle: Sizes, symbol: Symbol) -> Iterator[int]:
     """The sizes of a symbol on both sides of every change of a condition."""
-    names = [other.name for other in plan.symbols]
     kept = [constraint.formula for region in contract.regions for constraint in region.constraints]
     for formula in dict.fromkeys([*kept, *(dropped.formula for dropped in contract.dropped)]):
-        tree = read_formula(formula, names)
+        tree = read_formula(formula, symbol_names(plan))
         if symbol.name not in variables_of(tree):
             continue
         valid = _valid_sizes(symbol, max(_REACH, _greatest(tree) + 2))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.contract import Constraint, Contract, Origin
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, symbol_names
 from ..core.sizes.expression import Expression, Sizes
 from ..core.sizes.floor import written
 from ..core.sizes.formula import FUNCTIONS, read_formula, renamed
@@ -141,9 +141,7 @@ class Checker:
             asked[name] = None
             return self._where(name)
 
-        needed = renamed(
-            read_formula(constraint.formula, [symbol.name for symbol in self.plan.symbols]), place
-        )
+        needed = renamed(read_formula(constraint.formula, symbol_names(self.plan)), place)
         return f"{needed}{constraint.because}", tuple(asked)
 
 

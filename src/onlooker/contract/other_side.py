@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..core.call import Values
 from ..core.contract import Constraint, Contract, Origin, Region
 from ..core.experiment import FindingKind
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, symbol_names
 from ..core.sizes.expression import Sizes
 from ..core.support.enums import StrEnum
 from .boundaries import failing_sizes
@@ -115,7 +115,7 @@ def _beyond(plan: Plan, region: Region, constraint: Constraint, base: Sizes) -> 
         (sizes for sizes in inside if len(sizes) == len(plan.symbols) and region.holds(sizes)),
         dict(base),
     )
-    names = [symbol.name for symbol in plan.symbols]
+    names = symbol_names(plan)
     ordered: list[Sizes] = [{name: sizes[name] for name in names} for sizes in tried]
     candidates = [sizes for sizes in ordered if not constraint.holds(sizes)]
     near = failing_sizes(plan, constraint.formula, start)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..core.contract import Contract
 from ..core.errors import ExportError
 from ..core.path import Path
-from ..core.plan import Plan
+from ..core.plan import Plan, symbol_names
 from ..core.sizes.expression import Expression
 from ..core.sizes.formula import read_formula, renamed
 from ..core.spec import Axis
@@ -35,7 +35,7 @@ def places_of(plan: Plan, spelling: Spelling = str) -> dict[str, str]:
                 found.setdefault(str(expression), spelling(axis))
             elif expression.symbols:
                 rest.append((spelling(axis), expression))
-    while missing := [symbol.name for symbol in plan.symbols if symbol.name not in found]:
+    while missing := [name for name in symbol_names(plan) if name not in found]:
         solved = _solved(rest, found)
         if solved is None:
             raise ExportError(

@@ -14,7 +14,17 @@ from .sizes.expression import Expression
 from .spec import Axis, ConstantSpec, OpaqueSpec
 from .structure import Structure
 
-__all__ = ["Evidence", "Fill", "LeafPlan", "Note", "Plan", "Range", "Relation", "Symbol"]
+__all__ = [
+    "Evidence",
+    "Fill",
+    "LeafPlan",
+    "Note",
+    "Plan",
+    "Range",
+    "Relation",
+    "Symbol",
+    "symbol_names",
+]
 
 #: the least and the greatest size; None where there is no bound
 Range = tuple[int | None, int | None]
@@ -260,6 +270,11 @@ class Note:
         return self.text
 
 
+def symbol_names(plan: Plan) -> tuple[str, ...]:
+    """The names of the symbols of a plan, in their order."""
+    return tuple(symbol.name for symbol in plan.symbols)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that was inferred about the calls of a recording that one graph can serve.
@@ -288,7 +303,7 @@ class Plan:
     never_absent: tuple[tuple[str, ...], ...] = ()
 
     def __repr__(self) -> str:
-        names = ", ".join(symbol.name for symbol in self.symbols) or "none"
+        names = ", ".join(symbol_names(self)) or "none"
         return f"<Plan {self.name} of {self.model}.{self.method}: {len(self.inputs)} inputs, sizes {names}>"
 
     @property
@@ -325,7 +340,7 @@ class Plan:
         for symbol in self.symbols:
             if symbol.name == name:
                 return symbol
-        known = ", ".join(s.name for s in self.symbols) or "none"
+        known = ", ".join(symbol_names(self)) or "none"
         raise UsageError(
             f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}."
         )

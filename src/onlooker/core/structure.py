@@ -38,12 +38,17 @@ class Structure:
         """True for a leaf."""
         return self.kind == LEAF
 
+    @property
+    def parts(self) -> Iterator[tuple[Entry, Structure]]:
+        """Each child with its entry."""
+        return zip(self.entries, self.children, strict=True)
+
     def paths(self, start: Path | None = None) -> Iterator[Path]:
         """The paths of the leaves, in the order of the leaves."""
         here = Path() if start is None else start
         if self.is_leaf:
             yield here
-        for entry, child in zip(self.entries, self.children, strict=True):
+        for entry, child in self.parts:
             yield from child.paths(here / entry)
 
     @property
@@ -61,8 +66,7 @@ def kinds_in(structure: Structure) -> Iterator[str]:
 
 def child_of(structure: Structure, entry: Entry) -> Structure | None:
     """The child at an entry; None where there is none."""
-    children = dict(zip(structure.entries, structure.children, strict=True))
-    return children.get(entry)
+    return dict(structure.parts).get(entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Tree(Generic[T]):
         """The children of the container, each as a tree."""
         found: dict[Entry, Tree[T]] = {}
         start = 0
-        for entry, child in zip(self.structure.entries, self.structure.children, strict=True):
+        for entry, child in self.structure.parts:
             stop = start + child.n_leaves
             found[entry] = Tree(child, self.leaves[start:stop])
             start = stop

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from ..core.path import Attr, Index, Path
-from ..core.plan import LeafPlan, Symbol
+from ..core.plan import LeafPlan, Symbol, symbol_names
 from ..core.sizes.expression import Expression
 from ..core.sizes.formula import symbols_in
 from .traffic import Served
@@ -29,7 +29,7 @@ def spec_lines(served: Served) -> list[str]:
     """
     leaves = [leaf for leaf in served.plan.inputs if leaf.symbols]
     sizes = {str(size) for leaf in leaves for size in leaf.sizes}
-    own = {symbol.name for symbol in served.plan.symbols if symbol.name in sizes}
+    own = sizes.intersection(symbol_names(served.plan))
     symbols = [symbol for symbol in served.plan.symbols if symbol.name in own]
     params = _tree({leaf.path: _leaf(leaf, own) for leaf in leaves})
     return [

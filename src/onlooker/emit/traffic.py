@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.contents import ProgramContents
 from ..core.contract import Contract
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, symbol_names
 from ..core.profile import GraphProfile, Profile, profile_of_rows
 from ..core.sizes.expression import Sizes
 from ..core.spec import TensorSpec
@@ -40,7 +40,7 @@ class Served:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the symbols."""
-        return tuple(symbol.name for symbol in self.plan.symbols)
+        return symbol_names(self.plan)
 
     def sizes(self, row: tuple[int, ...]) -> Sizes:
         """Sizes by the name of the symbol."""

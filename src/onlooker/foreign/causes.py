@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..core.contract import Constraint, Contract, Origin
+from ..core.plan import symbol_names
 from ..core.sizes.expression import Expression, Sizes
 from ..core.sizes.formula import holds
 from ..core.spec import Axis
@@ -203,7 +204,7 @@ def _narrow_axis(check: Check, fitted: Sequence[Fitted]) -> str:
     sizes = dict(check.sizes)
     found: list[tuple[bool, str]] = []
     for one in fitted:
-        if not set(sizes) >= {symbol.name for symbol in one.graph.plan.symbols}:
+        if not set(sizes) >= set(symbol_names(one.graph.plan)):
             continue
         for axis, expression, declared in declared_axes(one):
             if not declared.allows(expression.evaluate(sizes)):

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ..core.path import Path
-from ..core.plan import Plan
+from ..core.plan import Plan, symbol_names
 from ..core.sizes.expression import Sizes
 from ..infer.sizes import choose_sizes, is_possible, middle_sizes
 from ..materialise.arguments import Calls, fill_of
@@ -217,7 +217,7 @@ def symbols_of_positions(
         if not is_compared or number not in map(abs, _numbers(node)):
             continue
         if not sizes.knows(node):
-            return frozenset(symbol.name for symbol in graph.plan.symbols)
+            return frozenset(symbol_names(graph.plan))
         found.update(sizes.symbols_of([node]))
     return frozenset(found)
 
@@ -241,7 +241,7 @@ def are_lengths(
     operands = list(dict.fromkeys(one for node in compared for one in node.all_input_nodes))
     if not all(map(program.knows, operands)):
         return False
-    own = {symbol.name for symbol in graph.plan.symbols}
+    own = set(symbol_names(graph.plan))
     for name in own.intersection(names):
         for share in _SHARES:
             sizes = {**base, name: max(base[name], (number - 2) // share)}

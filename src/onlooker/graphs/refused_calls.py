@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..core.plan import Plan
+from ..core.plan import Plan, symbol_names
 from ..core.sizes.expression import Sizes
 from ..core.sizes.formula import symbols_in
 from ..hypotheses.families import resolved
@@ -126,7 +126,7 @@ def _specialized_symbols(program: ProgramGraphs, plan: Plan, sizes: Sizes) -> li
         for proven in search.graphs if search.plan.inputs == plan.inputs else ():
             for constraint in proven.current().contract.failing(sizes):
                 found |= symbols_in(constraint.formula)
-    found &= {symbol.name for symbol in plan.symbols}
+    found &= set(symbol_names(plan))
     rows = {
         name for leaf in plan.inputs for axis, e in leaf.axes if axis.dim == 0 for name in e.symbols
     }

@@ -20,7 +20,7 @@ import torch
 from ..core.errors import ExportError
 from ..core.experiment import BlindKind, BlindSpot
 from ..core.path import Name, Path
-from ..core.plan import Fill, Plan
+from ..core.plan import Fill, Plan, symbol_names
 from ..core.sizes.expression import Expression
 from ..core.spec import TensorSpec
 from ..core.structure import LEAF, Result, Structure
@@ -113,7 +113,7 @@ def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
     """
     first = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
     second = {str(leaf.shape[1]) for leaf in plan.inputs if len(leaf.shape) > 1}
-    names = [symbol.name for symbol in plan.symbols if symbol.name not in first]
+    names = [name for name in symbol_names(plan) if name not in first]
     lengths = [Expression.symbol(name) for name in names]
     candidates = [one + two for one, two in combinations(lengths, 2)]
     if "1" in second:
@@ -230,7 +230,7 @@ class _MaskTest:
         name, path = Name(self.name), Path((Name(self.name),))
         union = self.draft.union
         before = union.structure
-        children = dict(zip(before.entries, before.children, strict=True))
+        children = dict(before.parts)
         children.pop(name, None)
         children[name] = Structure(LEAF)
         structure = Structure(

@@ -154,7 +154,7 @@ def _calls(draft: Draft) -> Iterator[Call]:
 def _n_leaves(call: Call, root: str) -> int | None:
     """Returns the number of leaves of an argument; None for one that is absent, or None itself."""
     structure = call.inputs.structure
-    for entry, child in zip(structure.entries, structure.children, strict=True):
+    for entry, child in structure.parts:
         if Path((entry,)).root == root:
             return None if child.is_leaf else child.n_leaves
     return None

@@ -236,9 +236,9 @@ def _has_no_longer_list(expected: Structure, got: Structure) -> bool:
     kinds = {child.kind for child in expected.children}
     if expected.kind == got.kind in _LISTS and any(child.kind in kinds for child in more):
         return False
-    others = dict(zip(got.entries, got.children, strict=True))
+    others = dict(got.parts)
     return all(
         _has_no_longer_list(child, others[entry])
-        for entry, child in zip(expected.entries, expected.children, strict=True)
+        for entry, child in expected.parts
         if entry in others
     )

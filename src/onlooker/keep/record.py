@@ -15,7 +15,7 @@ from ..core.contents import Outputs, ProgramContents
 from ..core.contract import Contract
 from ..core.errors import OnlookerError
 from ..core.path import Key, Path
-from ..core.plan import Plan, Range
+from ..core.plan import Plan, Range, symbol_names
 from ..core.recording import Recording
 from ..core.sizes.expression import Expression
 from ..core.spec import ConstantSpec, OpaqueSpec
@@ -213,7 +213,7 @@ def _check_plan(record: GraphRecord, where: str) -> None:
         raise damaged(where, "the names are not those of the inputs")
     if not all(name.isidentifier() for name in record.names.values()):
         raise damaged(where, "a name of an input is no name")
-    known = {symbol.name for symbol in plan.symbols}
+    known = set(symbol_names(plan))
     for leaf in plan.inputs:
         if not leaf.symbols <= known:
             raise damaged(where, f"{leaf.path} has a size that the plan does not know")

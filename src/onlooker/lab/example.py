@@ -10,6 +10,7 @@ from itertools import chain
 
 from ..core.call import Values
 from ..core.errors import ExportError
+from ..core.plan import symbol_names
 from ..core.sizes.expression import Sizes
 from ..core.structure import Result
 from ..infer.sizes import even_sizes, example_sizes, is_general, listed
@@ -101,7 +102,7 @@ def find_example(
                 logger.debug("sizes %s are refused by the model: %s", sizes, error)
             else:
                 return Example(sizes, values, result)
-    names = ", ".join(s.name for s in plan.symbols) or "this call"
+    names = ", ".join(symbol_names(plan)) or "this call"
     raise ExportError(
         f"The model refuses every choice of general sizes for {names}; "
         f"the last refusal was {type(refusal).__name__}: {refusal}.",

@@ -9,8 +9,9 @@ import functools
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ __all__ = [
     "TORCH",
     "Owner",
     "attribute_at_rest",
+    "codes_in",
     "frame_of_model",
     "is_code_of_model",
     "is_own_code",
@@ -81,6 +83,14 @@ def is_code_of_model(file: str) -> bool:
 def is_own_code(file: str) -> bool:
     """True for a file of ours."""
     return file.startswith(_OWN)
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """A code, and those of all functions and classes inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)
 
 
 def looked_up(name: str, frame: FrameType) -> Any:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TypeGuard
 
+from .frames import codes_in
+
 __all__ = [
     "SourceTest",
     "branch_asked_at",
@@ -223,13 +225,8 @@ def _is_none(node: ast.expr) -> bool:
 @functools.lru_cache(maxsize=64)
 def _codes_of(file: str) -> frozenset[CodeType]:
     """The code of all functions in the source of a file."""
-    waiting = [compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)]
-    found: set[CodeType] = set()
-    while waiting:
-        code = waiting.pop()
-        found.add(code)
-        waiting += [item for item in code.co_consts if isinstance(item, CodeType)]
-    return frozenset(found)
+    whole = compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)
+    return frozenset(codes_in(whole))
 
 
 @functools.lru_cache(maxsize=4096)

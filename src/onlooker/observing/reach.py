@@ -52,6 +52,7 @@ from typing import Any
 
 import torch
 
+from ..model_source.frames import codes_in
 from ..pytrees.identity import slots_of
 from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
@@ -845,14 +846,9 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of globals that a code reads, and those that it binds; inner functions too."""
     read: dict[str, None] = {}
     stored: dict[str, None] = {}
-    for one in dis.get_instructions(code):
+    for one in itertools.chain.from_iterable(map(dis.get_instructions, codes_in(code))):
         if one.opname == "LOAD_GLOBAL":
             read.setdefault(str(one.argval))
         elif one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             stored.setdefault(str(one.argval))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            inner_read, inner_stored = _globals_of(constant)
-            read.update(dict.fromkeys(inner_read))
-            stored.update(dict.fromkeys(inner_stored))
     return tuple(read), tuple(stored)

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from ..core.drawing.alike import folded
-from ..core.plan import Relation, Symbol
+from ..core.plan import Relation, Symbol, symbol_names
 from ..core.sizes.expression import Expression
 from ..core.sizes.formula import bounds_in
 from ..core.verdict import Check
@@ -215,7 +215,7 @@ def guards_of(subject: Subject) -> list[dict[str, Any]]:
             for region in graph.contract.regions
             for one in region.constraints
         }
-        names = {symbol.name for symbol in graph.plan.symbols}
+        names = set(symbol_names(graph.plan))
         for row in graph.report.conditions:
             sides = [0, 0]
             constraint = constraints[row.formula, row.line]

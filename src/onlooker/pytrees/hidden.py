@@ -43,5 +43,5 @@ def _objects(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure
     """The containers whose context says which attributes they have."""
     if structure.context.startswith("{"):
         yield path, structure
-    for entry, child in zip(structure.entries, structure.children, strict=True):
+    for entry, child in structure.parts:
         yield from _objects(child, path / entry)

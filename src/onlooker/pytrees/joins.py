@@ -69,7 +69,7 @@ def _is_nameless(leaf: Any) -> bool:
 
 def _nodes(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure]]:
     yield path, structure
-    for entry, child in zip(structure.entries, structure.children, strict=True):
+    for entry, child in structure.parts:
         yield from _nodes(child, path / entry)
 
 
@@ -136,7 +136,7 @@ def _joined(
         return replace(structure, entries=(Index(0),), children=(Structure(LEAF),))
     children = tuple(
         _joined(child, path / entry, source, dims, combine, leaves)
-        for entry, child in zip(structure.entries, structure.children, strict=True)
+        for entry, child in structure.parts
     )
     return replace(structure, children=children)
 
@@ -191,7 +191,7 @@ def _split(
         return replace(structure, entries=entries, children=children)
     children = tuple(
         _split(child, way[1:] if way and way[0] == entry else None, source, dim, sizes, leaves)
-        for entry, child in zip(structure.entries, structure.children, strict=True)
+        for entry, child in structure.parts
     )
     return replace(structure, children=children)
 

@@ -10,7 +10,7 @@ from ..contract.served import ServedSizes, served_sizes
 from ..core.contents import GraphContents, Outputs
 from ..core.contract import Constraint, Contract, Dropped, Origin
 from ..core.drawing.alike import first_few, listed_sizes
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, symbol_names
 from ..core.sizes.formula import negated, read_formula, variables_of
 from ..core.spec import Axis
 from ..core.verdict import Tally
@@ -255,10 +255,9 @@ def _output_rows(outputs: Outputs) -> Iterator[OutputRow]:
 def _without_ranges(plan: Plan, contract: Contract) -> Contract:
     """The contract without bounds of the model that the range of a symbol says already."""
     limited = {symbol.name for symbol in plan.symbols if symbol.limit}
-    names = [symbol.name for symbol in plan.symbols]
 
     def is_range(constraint: Constraint) -> bool:
-        of = variables_of(read_formula(constraint.formula, names))
+        of = variables_of(read_formula(constraint.formula, symbol_names(plan)))
         return constraint.origin is Origin.BOUND and len(of) == 1 and limited.issuperset(of)
 
     regions = (

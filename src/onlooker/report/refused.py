@@ -12,7 +12,7 @@ from ..core.call import Signature
 from ..core.contents import GraphContents
 from ..core.drawing.alike import first_few, folded, shortened
 from ..core.marks import refused_of
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, symbol_names
 from ..core.sizes.formula import read_formula, variables_of
 from ..core.spec import ConstantSpec
 from .data import ConditionRow, GraphReport, Refusal
@@ -132,7 +132,7 @@ def _change(sizes: SizeSet, plan: Plan, fixed: Collection[str]) -> str:
 
 
 def _is_about(row: ConditionRow, term: str, plan: Plan) -> bool:
-    names = [symbol.name for symbol in plan.symbols]
+    names = symbol_names(plan)
     tested = variables_of(read_formula(row.formula, names))
     return set(tested) == ({term} if term in names else {n for n in names if n in tested})
 

@@ -44,8 +44,8 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
             found = _flag_conflict(planned, given, here)
             if found is not None:
                 return found
-    children = dict(zip(planned.entries, planned.children, strict=True))
-    for entry, child in zip(given.entries, given.children, strict=True):
+    children = dict(planned.parts)
+    for entry, child in given.parts:
         known = children.get(entry)
         found = None if known is None else conflict(known, child, here / entry)
         if found is not None:

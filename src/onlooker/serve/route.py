@@ -274,7 +274,7 @@ def _place_ints(
 
 def _check_needed(plan: Plan, structure: Structure) -> None:
     """The arguments that must be there, if only without parts; None is not there."""
-    pairs = zip(structure.entries, structure.children, strict=True)
+    pairs = structure.parts
     given = {Path((entry,)).root for entry, child in pairs if not child.is_leaf}
     for name in plan.needed:
         if name not in given:
@@ -286,7 +286,7 @@ def _check_empty(plan: Plan, structure: Structure) -> None:
     it, count its items, or go through them. Only where tensors of the graph stand in for what is
     left out, as for a cache without layers, does it say the same.
     """
-    for entry, child in zip(plan.structure.entries, plan.structure.children, strict=True):
+    for entry, child in plan.structure.parts:
         came = child_of(structure, entry)
         if child.kind in _EMPTY and not child.entries and (came is None or came.is_leaf):
             expected = f"an empty {child.kind}, as in the watched calls"
@@ -310,7 +310,7 @@ def _empty_in(
     is_known = planned is not None and not planned.is_leaf and not planned.entries
     if given.kind in _EMPTY and not given.entries and not is_known:
         yield here, given.kind
-    for entry, child in zip(given.entries, given.children, strict=True):
+    for entry, child in given.parts:
         known = None if planned is None else child_of(planned, entry)
         yield from _empty_in(child, known, here / entry)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..core.drawing.alike import numbered
 from ..trace.graph import Graph
 
-__all__ = ["Names", "names_of", "unique"]
+__all__ = ["Names", "names_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +20,6 @@ class Names:
 
 def names_of(graph: Graph) -> Names:
     """The labels of the leaves, numbered where two leaves have one label."""
-    labels = unique([*graph.labels, *graph.outputs.names])
+    labels = numbered([*graph.labels, *graph.outputs.names])
     count = len(graph.labels)
     return Names(tuple(labels[:count]), tuple(labels[count:]))
-
-
-def unique(labels: Iterable[str]) -> list[str]:
-    """The labels, with a number behind those that stood before.
-
-    >>> unique(["x", "y", "x", "x_1", "x"])
-    ['x', 'y', 'x_1', 'x_1_1', 'x_2']
-    """
-    taken: set[str] = set()
-    found: list[str] = []
-    for label in labels:
-        name, number = label, 0
-        while name in taken:
-            number += 1
-            name = f"{label}_{number}"
-        taken.add(name)
-        found.append(name)
-    return found

@@ -16,6 +16,7 @@ import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
+from ..core.drawing.alike import numbered
 from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -64,15 +65,12 @@ def identifiers(labels: Iterable[str]) -> list[str]:
     >>> identifiers(["past_key_values.0.key", "x", "x"])
     ['past_key_values_0_key', 'x', 'x_1']
     """
-    names: list[str] = []
-    for label in labels:
-        name = "".join(c if c.isalnum() or c == "_" else "_" for c in label).strip("_") or "value"
-        name = f"_{name}" if name[0].isdigit() else name
-        unique, number = name, 1
-        while unique in names:
-            unique, number = f"{name}_{number}", number + 1
-        names.append(unique)
-    return names
+    return numbered(map(_identifier, labels))
+
+
+def _identifier(label: str) -> str:
+    name = "".join(c if c.isalnum() or c == "_" else "_" for c in label).strip("_") or "value"
+    return f"_{name}" if name[0].isdigit() else name
 
 
 def output_labels(outputs: Tree[Any], inputs: Iterable[str], *, has_parts: bool) -> list[str]:

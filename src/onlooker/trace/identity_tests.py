@@ -23,7 +23,7 @@ import torch
 
 from ..core.marks import ATTRIBUTES, CLASSES, IDENTITY
 from ..core.support.kinds import is_number
-from ..model_source.frames import is_code_of_model
+from ..model_source.frames import codes_in, is_code_of_model
 from ..model_source.lines import is_of_python, short_name_of
 from ..model_source.source_tests import tree_of
 from ..pytrees.unread import Unread
@@ -96,8 +96,7 @@ def _tests_in(function: FunctionType) -> Iterator[tuple[str, list[Any]]]:
 
 def _asks(code: CodeType) -> bool:
     """True for code with a test of identity, which may be one with None."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return _IS in code.co_code[::2] or "id" in code.co_names or any(map(_asks, inner))
+    return any(_IS in one.co_code[::2] or "id" in one.co_names for one in codes_in(code))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -164,11 +163,8 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    """Yields the names in the code of a function, and of those inside of it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+    """The names in the code of a function, and of those inside of it."""
+    return (name for one in codes_in(code) for name in one.co_names)
 
 
 def _known(side: ast.expr, names: dict[str, Any]) -> Any:

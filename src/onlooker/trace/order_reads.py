@@ -121,7 +121,7 @@ def orders_differ(planned: Structure, given: Structure) -> Iterator[Sequence[Any
         came = [entry for entry in given.entries if entry in planned.entries]
         if shared != came:
             yield came
-    known = dict(zip(planned.entries, planned.children, strict=True))
-    for entry, child in zip(given.entries, given.children, strict=True):
+    known = dict(planned.parts)
+    for entry, child in given.parts:
         if entry in known:
             yield from orders_differ(known[entry], child)

@@ -19,7 +19,7 @@ from ..contract.boundaries import between_bounds, boundary_sizes
 from ..core.call import Arguments, Values
 from ..core.contract import Contract, Way
 from ..core.marks import FINITE, MEMORY, NUMBERS
-from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.plan import LeafPlan, Plan, Symbol, symbol_names
 from ..core.precision import is_calibrated
 from ..core.sizes.expression import Sizes
 from ..core.structure import Result
@@ -483,7 +483,7 @@ def symbol_sizes(plan: Plan, choice: Sizes) -> Sizes | None:
     """The sizes of symbols for sizes of symbols or of axes (``x.shape[1]``); None where the plan
     lacks one of them.
     """
-    symbols = {symbol.name: symbol.name for symbol in plan.symbols}
+    symbols = {name: name for name in symbol_names(plan)}
     axes = {str(axis): str(e) for leaf in plan.inputs for axis, e in leaf.axes if e.is_symbol}
     names = axes | symbols
     return (

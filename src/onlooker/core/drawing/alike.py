@@ -15,6 +15,7 @@ __all__ = [
     "folded_rows",
     "listed_sizes",
     "named_few",
+    "numbered",
     "shortened",
     "unused_name",
 ]
@@ -114,6 +115,22 @@ def unused_name(name: str, taken: Collection[str]) -> str:
     while found in taken:
         found, number = f"{name}_{number}", number + 1
     return found
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """The names, with a number behind those that stood before.
+
+    >>> numbered(["x", "y", "x", "x_1", "x"])
+    ['x', 'y', 'x_1', 'x_1_1', 'x_2']
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        shown, number = name, 0
+        while shown in found:
+            number += 1
+            shown = f"{name}_{number}"
+        found[shown] = None
+    return list(found)
 
 
 def first_of(text: str) -> str:

@@ -23,7 +23,7 @@ import torch
 from ...core.call import Values
 from ...core.contract import Constraint, Dropped, Origin
 from ...core.experiment import Finding, FindingKind
-from ...core.plan import Symbol
+from ...core.plan import Symbol, symbol_names
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import holds, symbols_in
 from ...core.spec import Axis
@@ -101,7 +101,7 @@ class OperatorTrials:
 
     def _small_symbols(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[Symbol, int]]:
         """Each symbol that is open in the graph, with 1, then with 0, where the plan allows that."""
-        own = {symbol.name for symbol in graph.plan.symbols} - set(region.fixed)
+        own = set(symbol_names(graph.plan)) - region.fixed.keys()
         for symbol in self._plan.symbols:
             if symbol.name in own and self._is_size(symbol):
                 for size in (1, 0):

@@ -110,11 +110,7 @@ def _at_sizes(condition: Constraint, fixed: Sizes) -> Constraint:
 def without(plan: Plan, names: Collection[str]) -> Plan:
     """The plan of calls that leave out these arguments, and the sizes that no other argument has."""
     before = plan.structure
-    kept = [
-        (entry, child)
-        for entry, child in zip(before.entries, before.children, strict=True)
-        if Path((entry,)).root not in names
-    ]
+    kept = [(entry, child) for entry, child in before.parts if Path((entry,)).root not in names]
     entries, children = zip(*kept, strict=True) if kept else ((), ())
     structure = replace(before, entries=entries, children=children)
     leaves = tuple(leaf for leaf in plan.leaves if leaf.path.root not in names)

@@ -32,6 +32,7 @@ from typing import Any
 from ...core.call import Arguments, Values
 from ...core.contract import Constraint, Origin
 from ...core.path import Path
+from ...core.plan import symbol_names
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import numbers_near, symbols_in
 from ...infer.sizes import is_possible
@@ -294,7 +295,7 @@ class _Way:
         """Sizes at some numbers on positions, beside them and beyond, each once: a loop over the rows of
         a block has all numbers up to its length.
         """
-        names = [symbol.name for symbol in self.plan.symbols if symbol.name not in self._absent]
+        names = [name for name in symbol_names(self.plan) if name not in self._absent]
         known = {tuple(side.sizes.items()) for side in self.sides}
         for number in numbers:
             for name, size in product(names, (number - 1, number, number + 1, 2 * number + 3)):
@@ -311,7 +312,7 @@ class _Way:
 
     def _names_of(self, number: int, numbers: PositionNumbers) -> set[str]:
         """The symbols of which positions that are compared with a number depend."""
-        names = {symbol.name for symbol in self.plan.symbols} - self._absent.keys()
+        names = set(symbol_names(self.plan)) - self._absent.keys()
         if number not in numbers.of_runs:
             left_out = self.runs.names
             found = (

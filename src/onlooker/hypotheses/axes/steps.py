@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import sympy
+
 __all__ = ["least_step", "likely_steps"]
 
 #: what models commonly divide a side by, tried where twice the size is refused
@@ -23,7 +25,7 @@ def least_step(size: int, takes: Callable[[int], bool]) -> int:
     (14, [336, 280, 252, 238, 231, 226])
     """
     step = size
-    for prime in _primes(size):
+    for prime in sympy.primefactors(size):
         while step % prime == 0 and step > prime and takes(size + step // prime):
             step //= prime
     return step
@@ -32,14 +34,3 @@ def least_step(size: int, takes: Callable[[int], bool]) -> int:
 def likely_steps(size: int) -> tuple[int, ...]:
     """The common steps that ``size`` is a multiple of."""
     return tuple(step for step in _COMMON if size > step and size % step == 0)
-
-
-def _primes(number: int) -> list[int]:
-    found, prime = [], 2
-    while number > 1:
-        if number % prime == 0:
-            found.append(prime)
-            while number % prime == 0:
-                number //= prime
-        prime += 1 if prime * prime <= number else max(number - prime, 1)
-    return found

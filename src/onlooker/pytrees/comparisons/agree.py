@@ -129,13 +129,10 @@ def _leaves_like(wanted: Structure, made: Structure, leaves: Iterator[Any]) -> l
     are_attributes = all(isinstance(entry, Attr) for entry in made.entries)
     if wanted.entries != made.entries and not are_attributes:
         return None
-    parts = dict(zip(wanted.entries, wanted.children, strict=True))
+    parts = dict(wanted.parts)
     if parts.keys() != set(made.entries):
         return None
-    found = {
-        entry: _leaves_like(parts[entry], child, leaves)
-        for entry, child in zip(made.entries, made.children, strict=True)
-    }
+    found = {entry: _leaves_like(parts[entry], child, leaves) for entry, child in made.parts}
     ordered = [found[entry] for entry in wanted.entries]
     if any(part is None for part in ordered):
         return None

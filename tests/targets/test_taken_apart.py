@@ -99,6 +99,7 @@ class Lacking(torch.nn.Module):
             "counts": torch.bincount(i.flatten(), minlength=9),
             "chosen": x.masked_select(x > 0),
             "means": x.new_ones(x.shape[0], 8).scatter_reduce(1, i, x, "mean", include_self=False),
+            "distances": (torch.cdist(x, x.flip(0), p=1.0), torch.cdist(x, x.flip(0), p=3.0)),
             "ends": (x.amax(), x.amin()),
             "buckets": torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])),
             "rows": x.index_reduce(0, i[:, 0] % 5, x, "amin"),

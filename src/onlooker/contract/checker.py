@@ -29,7 +29,7 @@ from ..core.sizes.floor import written
 from ..core.sizes.formula import FUNCTIONS, read_formula, renamed
 from ..core.spec import Axis
 from ..core.traffic import Violation, ViolationKind
-from .places import places_of
+from .places import Spelling, places_of, spelled_axis
 
 __all__ = ["Checker"]
 
@@ -150,14 +150,8 @@ def kind_of(leaf: LeafPlan) -> str:
     return f"{leaf.dtype.removeprefix('torch.')}[{', '.join(map(str, leaf.shape))}]"
 
 
-def _spelled(plan: Plan) -> Callable[[Axis], str]:
-    positions = {leaf.path: position for position, leaf in enumerate(plan.inputs)}
-
-    def spell(axis: Axis) -> str:
-        text = f"_inputs[{positions[axis.path]}]"
-        return text if axis.dim is None else f"{text}.shape[{axis.dim}]"
-
-    return spell
+def _spelled(plan: Plan) -> Spelling:
+    return spelled_axis({leaf.path: f"_inputs[{n}]" for n, leaf in enumerate(plan.inputs)})
 
 
 def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]:

@@ -19,7 +19,7 @@ from ..pytrees.open import open_tree
 from .lab import Lab
 from .runner import opened
 
-__all__ = ["difference", "rerun"]
+__all__ = ["difference", "is_as_seen", "rerun"]
 
 logger = logging.getLogger(__name__)
 
@@ -71,3 +71,8 @@ def _tensors(arguments: Arguments) -> list[tuple[str, Any]]:
 def difference(left: Result, right: Result) -> str:
     """The first leaf that differs, in words; nothing where all agree."""
     return agreement_of_trees(left, right).note
+
+
+def is_as_seen(sample: Sample, again: Result | Exception) -> bool:
+    """True for the result that was seen while the model was watched; False for another one, and for an error."""
+    return not isinstance(again, Exception) and not difference(sample.outputs, again)

@@ -27,6 +27,7 @@ from torch.fx import Node
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
+from ..torch_internals.graph_modules import nodes_reached
 from ..torch_internals.operators import HigherOrderOperator, OpOverload
 from .exported_sizes import sizes_in_plan
 from .operators import facts_of, written_by
@@ -228,16 +229,12 @@ class SizeProgram:
 
     def _ancestors(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that some nodes are computed from, and they themselves, in their order."""
-        needed: set[Node] = set()
-        waiting = [self._own(node) for node in nodes]
-        while waiting:
-            node = waiting.pop()
-            if node in needed:
-                continue
-            needed.add(node)
-            if not _is_size(node):
-                inputs = [self._own(one) for one in node.all_input_nodes]
-                waiting += inputs[1:] if _reads_shape(node) else inputs
+
+        def made_of(node: Node) -> list[Node]:
+            inputs = [] if _is_size(node) else list(map(self._own, node.all_input_nodes))
+            return inputs[1:] if _reads_shape(node) else inputs
+
+        needed = nodes_reached(map(self._own, nodes), made_of)
         return [node for node in self.nodes if node in needed]
 
     def _n_elements(self, node: Node, sizes: Sizes) -> int:

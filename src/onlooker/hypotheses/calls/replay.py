@@ -18,7 +18,7 @@ from ...core.drawing.alike import named_few
 from ...core.errors import ExportError, OnlookerWarning
 from ...core.structure import Result
 from ...lab.lab import Lab
-from ...lab.rerun import difference, rerun
+from ...lab.rerun import difference, is_as_seen, rerun
 from ...lab.work import rows_of
 from ...materialise.arguments import leaf_values
 from ...observing.store import Sample
@@ -60,9 +60,9 @@ def find_doubt(
     first_and_last = _first_and_last(samples)
     for sample in first_and_last:
         again = _run_again(sample, lab)
-        if recorded and not lab.subject.gradients and not _is_as_seen(sample, again):
+        if recorded and not lab.subject.gradients and not is_as_seen(sample, again):
             recording = rerun(sample, lab, context=torch.enable_grad())
-            if _is_as_seen(sample, recording):
+            if is_as_seen(sample, recording):
                 lab.record_gradients()
                 again = recording
         if isinstance(again, Exception):
@@ -108,21 +108,16 @@ def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
     again = rerun(sample, lab)
     twin = lab.subject
     has_twin = twin.original is not None and twin.model is not twin.original
-    if _is_as_seen(sample, again) or not has_twin or Unread.n_readings != n_readings:
+    if is_as_seen(sample, again) or not has_twin or Unread.n_readings != n_readings:
         return again
     if any(change.lasts for change in lab.kept.changes.values()):
         return again
     lab.subject = twin.on_original()
     other = rerun(sample, lab)
-    if not _is_as_seen(sample, other):
+    if not is_as_seen(sample, other):
         lab.subject = twin
         return again
     return other
-
-
-def _is_as_seen(sample: Sample, again: Result | Exception) -> bool:
-    """True for the result that was seen while the model was watched; False for another one, and for an error."""
-    return not isinstance(again, Exception) and not difference(sample.outputs, again)
 
 
 def _draws(sample: Sample, again: Result, lab: Lab) -> bool:

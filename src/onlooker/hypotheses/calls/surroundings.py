@@ -12,7 +12,7 @@ import torch
 
 from ...core.structure import Result
 from ...lab.lab import Lab
-from ...lab.rerun import difference, rerun
+from ...lab.rerun import difference, is_as_seen, rerun
 from ...observing.store import Sample
 from ...repairs.encoder_padding import padding_is_zero
 
@@ -27,9 +27,9 @@ def surroundings_of(sample: Sample, lab: Lab) -> str:
     """
     if lab.method == "forward" and any(getattr(lab.model, name, None) for name in _HOOKS):
         again = rerun(sample, lab, with_hooks=True)
-        if _is_as_seen(sample, again):
+        if is_as_seen(sample, again):
             return "with the hooks of the model itself"
-    if _is_as_seen(sample, rerun(sample, lab, context=torch.enable_grad())):
+    if is_as_seen(sample, rerun(sample, lab, context=torch.enable_grad())):
         return "where gradients are recorded"
     return ""
 
@@ -62,7 +62,3 @@ def _without_fast_path(model: Any) -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _is_as_seen(sample: Sample, again: Result | Exception) -> bool:
-    return not isinstance(again, Exception) and not difference(sample.outputs, again)

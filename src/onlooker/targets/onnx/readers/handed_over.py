@@ -4,6 +4,7 @@ say, and its weights lie where they look for them.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,12 +181,9 @@ def longest_served(serves: Callable[[int], bool], wanted: int, least: int = 1) -
     lengths = sorted({*(n for n in lengths if n <= wanted), wanted})
     served = 0
     for length in lengths:
-        if serves(length):
-            served = length
-            continue
-        refused = length
-        while served and refused - served > 1:
-            middle = (served + refused) // 2
-            served, refused = (middle, refused) if serves(middle) else (served, middle)
-        break
+        if not serves(length):
+            between = range(served + 1, length if served else 0)
+            served += bisect.bisect_left(between, True, key=lambda n: not serves(n))
+            break
+        served = length
     return served if served >= least else 0

@@ -633,3 +633,70 @@ def test_sizes_that_an_operator_takes_unchecked_are_refused() -> None:
     assert program(torch.randn(3, 6, 5), torch.randn(6))[0].shape == (3, 6, 5)
     with pytest.raises(RejectedCallError):
         program(torch.randn(3, 6, 5), torch.randn(5))
+
+
+class Scatters(torch.nn.Module):
+    """The index has as many columns as the source, and at most as many as ``x``."""
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return x.scatter(0, index, source)
+
+
+class WritesFirst(torch.nn.Module):
+    """Python asks which is longer."""
+
+    def forward(self, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        n = first.shape[1]
+        if n > x.shape[1]:
+            raise ValueError(f"{n} is too long")
+        return torch.cat([first * 2, x[:, n:]], 1) + (1 if n == x.shape[1] else 0)
+
+
+class ReadsFirst(torch.nn.Module):
+    """What is too long is not read."""
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return x + table[: x.shape[1]]
+
+
+def test_a_size_that_is_at_most_another_one_is_not_equal_to_it() -> None:
+    torch.manual_seed(0)
+    model, observer = Scatters(), InputObserver()
+
+    def call(rows: int, columns: int, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return torch.randn(rows, columns), torch.randint(rows, (n, n)), torch.randn(n, n)
+
+    with observer(model):
+        for rows, n in ((10, 5), (11, 7), (13, 10)):
+            model(*call(rows, n, n))
+    program = observer.export()
+    assert program.verify().verified
+    fewer = call(12, 6, 3)
+    torch.testing.assert_close(program(*fewer), model(*fewer), rtol=0, atol=0)
+    with pytest.raises(RejectedCallError):
+        program(*call(12, 3, 6))
+
+
+def test_the_model_decides_which_size_is_at_most_another_one() -> None:
+    torch.manual_seed(0)
+    model, observer = WritesFirst(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7), (4, 9)):
+            model(torch.randn(batch, length, 3), torch.randn(batch, length, 3))
+    program = observer.export()
+    assert program.verify().verified
+    for n in range(1, 9):
+        call = torch.randn(3, 6, 3), torch.randn(3, n, 3)
+        try:
+            got = program(*call)
+        except RejectedCallError:
+            assert n != 6
+            continue
+        torch.testing.assert_close(got, model(*call), rtol=0, atol=0)
+
+
+def test_a_table_of_which_only_the_first_rows_are_read_stays_as_long() -> None:
+    torch.manual_seed(0)
+    calls = [{"x": torch.randn(batch, length), "table": torch.randn(length)} for batch, length in ((2, 5), (3, 9))]
+    found = shapes(plan_of(ReadsFirst(), *calls))
+    assert found["table"] == found["x"].split(", ")[1]

@@ -86,3 +86,29 @@ def test_rows_that_are_read_otherwise_are_never_wrong(join: Callable[[torch.Tens
         except Exception:  # a graph per number of rows, and none for this one
             continue
         assert torch.equal(got, model(rand(n, 4, 3)))
+
+
+class GivesRows(torch.nn.Module):
+    def __init__(self, rows: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.rows(x)
+
+
+ROWS: dict[str, Callable[[torch.Tensor], object]] = {
+    "rows": lambda x: x.unbind(1),
+    "rows among others": lambda x: {"rows": torch.unbind(x, 1), "sum": x.sum()},
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_rows_that_come_back_are_a_tuple(rows: Callable[[torch.Tensor], object]) -> None:
+    model, observer = GivesRows(rows), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 6), (4, 8)):
+            model(rand(batch, length, 3))
+    program = observer.export()
+    assert program.verify().verified
+    torch.testing.assert_close(program(rand(5, 6, 3)), model(rand(5, 6, 3)), rtol=0, atol=0)

@@ -232,6 +232,10 @@ MARKS: dict[str, Callable[[torch.Tensor, Any], Any]] = {
     "is_contiguous": lambda x, _: x * 2 if x.is_contiguous() else x * 3,
     "stride": lambda x, _: x * 2 if x.stride(-1) == 1 else x * 3,
     "stride of a view": lambda x, _: x * 2 if x.flatten(0, 0).stride(1) == 4 else x * 3,
+    "as_strided": lambda x, _: x.as_strided((2, 2), (1, 2)) + x.sum(),
+    "as_strided_copy": lambda x, _: torch.as_strided_copy(x, (2, 2), (1, 2)) + x.sum(),
+    "as_strided_scatter": lambda x, _: torch.as_strided_scatter(x, ones(2, 2), (2, 2), (1, 2)),
+    "as_strided of a view": lambda x, _: torch.as_strided(x[:, 1:], (2, 2), (1, 2)) + x.sum(),
 }
 
 
@@ -327,3 +331,19 @@ def test_a_part_without_numbers_is_no_absent_argument(call: tuple[Any, ...]) -> 
     assert program(rand(3, 5, 4)).keys() == {"y"}
     with pytest.raises(onlooker.RejectedCallError, match=r"other\['\w+'\] is not an input"):
         program(*call)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in MARKS if name.startswith("as_strided")])
+def test_a_graph_that_reads_memory_is_verified_for_contiguous_tensors(name: str) -> None:
+    model = of(MARKS[name])()
+    observer = onlooker.InputObserver()
+    with observer(model):
+        for watched in images():
+            model(*watched)
+    program = observer.export()
+    assert program.verify().verified
+    whole = rand(3, 6, 4)
+    torch.testing.assert_close(program(whole), model(whole), rtol=0, atol=0)
+    with pytest.raises(onlooker.RejectedCallError, match="contiguous"):
+        program(whole.transpose(0, 1))

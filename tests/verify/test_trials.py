@@ -321,3 +321,22 @@ def test_numbers_beside_a_single_int_are_tried_where_no_size_changes(
     others = [check for check in program.report.tally.checks if check.focus is Focus.VALUES]
     assert [check.passed for check in others].count(False) == (not is_verified)
     assert others
+
+
+class Eigenvalues(torch.nn.Module):
+    """torch ends the process where a number is not finite."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(x).abs().sum(-1)
+
+
+def test_eigenvalues_are_tried_with_finite_numbers() -> None:
+    torch.manual_seed(0)
+    observer = InputObserver()
+    model = Eigenvalues()
+    with observer(model):
+        for batch, n in ((1, 5), (2, 7), (4, 10)):
+            model(torch.randn(batch, n, n))
+    verdict = observer.export().verify()
+    assert verdict.verified
+    assert Focus.EXTREME not in {check.focus for check in verdict.checks}

@@ -65,20 +65,25 @@ class BrokenRelation:
         self.accepted: Values = {}
 
     def finding(self) -> FindingKind:
-        """``ACCEPTED`` where the model takes both sides longer, and reads what was added; else why
-        it does not count.
+        """``ACCEPTED`` where the model takes one side longer and reads what was added, and the other
+        side too unless it refuses that; else why it does not count. The trace says what is refused.
 
-        Where the other side is an expression, the first one is made shorter instead.
+        Where the other side is an expression, the first one is made shorter as well, and has to be taken.
 
         :raises SpentError: when the budget has ended
         """
         moved_axes, kept_axes = self._doubt.moved, self._doubt.kept
-        found, moved = self._longer(moved_axes)
-        if found is not FindingKind.ACCEPTED:
+        found, self.accepted = self._longer(moved_axes)
+        if found not in (FindingKind.ACCEPTED, FindingKind.REFUSED):
             return found
-        self.accepted = moved
         if self._symbol(kept_axes):
-            return self._longer(kept_axes)[0]
+            other, kept = self._longer(kept_axes)
+            if found is FindingKind.ACCEPTED:
+                return found if other is FindingKind.REFUSED else other
+            self.accepted = kept
+            return other if other is FindingKind.ACCEPTED else found
+        if found is FindingKind.REFUSED:
+            return found
         shorter = self._changed(moved_axes, -1)
         return FindingKind.NO_SIZES if shorter is None else self._tested(shorter, ())
 

@@ -27,6 +27,7 @@ __all__ = [
     "CASTS",
     "COPIES",
     "DROPOUTS",
+    "FATAL_IF_NOT_FINITE",
     "MOVES",
     "Facts",
     "asserts",
@@ -61,6 +62,12 @@ CASTS = {
     _aten.to.dtype_layout,
     _aten._to_copy.default,
     _aten.type_as.default,
+}
+#: operators that end the process where their input is NaN or infinite: LAPACK reads beyond its memory
+FATAL_IF_NOT_FINITE = {
+    _aten._linalg_eigvals.default,
+    _aten.linalg_eig.default,
+    _aten.linalg_eigvals.default,
 }
 #: the names of operators that put all elements of a tensor elsewhere, or give them another dtype, and change none
 MOVES = frozenset(

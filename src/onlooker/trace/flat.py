@@ -246,7 +246,7 @@ class FlatRun:
             reading(*readers),
             texts_are_of_numbers(),
         ):
-            result = self.lab(arguments)
+            result = loops.plain(self.lab(arguments))
             self._ranges.settle()
             self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]

@@ -5,7 +5,7 @@ torch that the model asks for, as the default dtype, are marks of a call too.
 A graph has one answer to each of them, that of its example: a contiguous tensor of its own, without
 gradients. So a graph whose model reads such a mark serves only tensors that have the same. A mark
 that nothing reads is free. Reads of torch's own code count for nothing: an operator does the same
-for any tensor. So do marks of parameters, which are those of the model.
+for any tensor, ``as_strided`` excepted. So do marks of parameters, which are those of the model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..core.marks import (
     WRITES,
     setting_mark,
 )
-from ..model_source.frames import reading_frame
+from ..model_source.frames import frame_of_model, reading_frame
 from ..model_source.lines import line_of
 from ..patches.swap import swapped
 from ..repairs.trace_mode import Reader
@@ -67,10 +67,20 @@ _OF_MEMORY = frozenset(
         torch.Tensor.untyped_storage,
     }
 )
+#: operators whose result depends on where a tensor lies in memory, whoever calls them
+_READING_MEMORY = frozenset(
+    {
+        torch.as_strided,
+        torch.as_strided_copy,
+        torch.as_strided_scatter,
+        torch.Tensor.as_strided,
+        torch.Tensor.as_strided_scatter,
+    }
+)
 #: the kind of mark that each function reads
 _KINDS: dict[Callable[..., Any], str] = {
     **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
-    **dict.fromkeys(_OF_MEMORY, MEMORY),
+    **dict.fromkeys(_OF_MEMORY | _READING_MEMORY, MEMORY),
     torch.Tensor.is_inference: INFERENCE,
     version_of_tensor: WRITES,
 }
@@ -98,7 +108,7 @@ class MarkReads(Reader):
         """Notes the line of the model that reads a mark."""
         kind = _KINDS[func]
         if kind not in self.found and self._is_of_call(func, *args, **kwargs):
-            frame = reading_frame(2, func)
+            frame = frame_of_model() if func in _READING_MEMORY else reading_frame(2, func)
             if frame is not None:
                 self.found[kind] = line_of(frame)
         return func(*args, **kwargs)

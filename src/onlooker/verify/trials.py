@@ -37,8 +37,10 @@ from ..materialise.extremes import BOUNDLESS, EXTREME, INFINITE, LARGE, extreme_
 from ..materialise.floats import float_choices
 from ..materialise.padding import with_padding
 from ..observing.store import Sample
+from ..proofs.operators import FATAL_IF_NOT_FINITE
 from ..pytrees.comparisons.agree import Agreement
 from ..pytrees.numbers import as_numbers
+from ..torch_internals.graph_modules import modules_of
 from ..trace.graph import Graph
 from .values import in_other_layout, numbers_beside, redrawn
 
@@ -357,9 +359,10 @@ class _Unseen:
 
         Another runtime than torch computes large numbers with rounding of its own: it is not tried on
         these. Infinite ones are tried once, and NaN where its graph takes it. A graph of another
-        precision than its model is tried on none: large numbers have no place in it.
+        precision than its model is tried on none: large numbers have no place in it. Nor is a graph
+        whose operators end the process where a number is not finite.
         """
-        if self._is_reduced:
+        if self._is_reduced or _may_end_process(self.graph):
             return
         is_exact = self.graph.target == "torch"
         at_bounds = filter(self.is_promised, self._at_bounds if is_exact else ())
@@ -427,6 +430,16 @@ class _Unseen:
 
     def _values(self, sizes: Sizes) -> Values:
         return self._materialised(tuple(sizes.items()))
+
+
+def _may_end_process(graph: Graph) -> bool:
+    """True for a graph with an operator that ends the process where its input is not finite."""
+    program = graph.artifact
+    return isinstance(program, torch.export.ExportedProgram) and any(
+        node.target in FATAL_IF_NOT_FINITE
+        for module in modules_of(program)
+        for node in module.graph.nodes
+    )
 
 
 def _has_infinite(sample: Sample) -> bool:

@@ -67,6 +67,7 @@ from ...model_source.lines import line_of
 from ...observing.reach import Snapshot
 from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.tracing import disable_proxy_modes_tracing
+from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
 from ..numbers.size_ints import RangeOfSizes, length_of
 from ..repair import Attempt, Repair, Retry
@@ -377,12 +378,27 @@ class RolledLoops(Reader):
         finally:
             self._busy = False
 
+    @staticmethod
+    def plain(result: Any) -> Any:
+        """Returns a result of the model, in which what ``unbind`` gave is a tuple."""
+        if not any(map(_is_apart, tree_leaves(result, is_leaf=_is_apart))):
+            return result
+        return tree_map_only(_TakenApart, _as_tuple, result, is_leaf=_is_apart)
+
     def value(self, leaf: Any) -> Any:
         """Returns the value that stands for a tensor of a loop after it; other values as they are.
 
         :raises NotRolledError: for a tensor of one of the steps before the last one
         """
         return self._results.value(leaf)
+
+
+def _is_apart(value: Any) -> bool:
+    return isinstance(value, _TakenApart)
+
+
+def _as_tuple(parts: _TakenApart) -> tuple[torch.Tensor, ...]:
+    return tuple(tuple.__iter__(parts))
 
 
 def _is_symbolic(size: Any) -> bool:

@@ -700,3 +700,27 @@ def test_a_table_of_which_only_the_first_rows_are_read_stays_as_long() -> None:
     calls = [{"x": torch.randn(batch, length), "table": torch.randn(length)} for batch, length in ((2, 5), (3, 9))]
     found = shapes(plan_of(ReadsFirst(), *calls))
     assert found["table"] == found["x"].split(", ")[1]
+
+
+class Triangle(torch.nn.Module):
+    """What stands right of a square is not read, and is there in the result."""
+
+    def __init__(self, triangle: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.triangle = triangle
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.triangle(x)
+
+
+@pytest.mark.parametrize("triangle", [torch.tril, torch.triu], ids=["tril", "triu"])
+def test_a_triangle_of_squares_need_not_be_square(triangle: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    model, observer = Triangle(triangle), InputObserver()
+    with observer(model):
+        for n in (4, 6, 7):
+            model(torch.randn(n, n))
+    program = observer.export()
+    assert program.verify().verified
+    for call in (torch.randn(7, 3), torch.randn(3, 8)):
+        torch.testing.assert_close(program(call), model(call), rtol=0, atol=0)

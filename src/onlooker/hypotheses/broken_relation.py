@@ -167,6 +167,8 @@ class BrokenRelation:
                 is_one_read = True
             elif all(self._is_binary(axis, values) for axis in own):
                 masks.append(own)
+            elif self._is_in_result(got, own):
+                is_one_read = True
             elif self._reads(values, got, own):
                 return FindingKind.UNREAD
         if masks and (not is_one_read or any(self._reads(values, got, own) for own in masks)):
@@ -193,6 +195,18 @@ class BrokenRelation:
         value = values[axis.path]
         is_int = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
         return is_int and self._domains.of(axis.path).is_binary
+
+    def _is_in_result(self, got: Result, own: Sequence[Axis]) -> bool:
+        """True where a relation is one between the axes of a single tensor, and a result is longer with
+        it: a triangle has zeros beyond a square, whatever stands there.
+        """
+        if len({axis.path for axis in (*own, *self._doubt.kept)}) > 1:
+            return False
+        pairs = zip(self._example.outputs.leaves, got.leaves, strict=True)
+        return any(
+            isinstance(after, torch.Tensor) and after.shape != before.shape
+            for before, after in pairs
+        )
 
     def _is_read_where_shown(
         self, values: Values, own: Sequence[Axis], others: Sequence[Axis]

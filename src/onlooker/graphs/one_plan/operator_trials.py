@@ -139,16 +139,14 @@ class OperatorTrials:
         self, small: Mapping[Symbol, int], region: ProvenRegion, tried: RegionTrials
     ) -> Iterator[Sizes]:
         """Sizes of a region with some symbols at small sizes: those of its trace, then with one
-        other symbol changed.
+        other symbol changed, to 1 or 0 only where the region has no other sizes: ``rows <= columns``
+        leaves one row to one column.
         """
         base = {**region.sizes, **{symbol.name: size for symbol, size in small.items()}}
-        changed = (
-            {**base, symbol.name: other}
-            for symbol in self._plan.symbols
-            if symbol not in small and symbol.name not in region.fixed
-            for other in _sizes_of_symbol(symbol)
-            if other > 1
-        )
+        free = [s for s in self._plan.symbols if s not in small and s.name not in region.fixed]
+        general = ((one, size) for one in free for size in _sizes_of_symbol(one) if size > 1)
+        smaller = ((one, size) for size in (1, 0) for one in free if one.takes(size))
+        changed = ({**base, one.name: size} for one, size in chain(general, smaller))
         for choice in chain([base], changed):
             if region.holds(choice) and tried.allows(choice):
                 yield choice

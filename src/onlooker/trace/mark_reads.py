@@ -68,7 +68,7 @@ _OF_MEMORY = frozenset(
     }
 )
 #: operators whose result depends on where a tensor lies in memory, whoever calls them
-_READING_MEMORY = frozenset(
+_READING_MEMORY: frozenset[Callable[..., Any]] = frozenset(
     {
         torch.as_strided,
         torch.as_strided_copy,
@@ -80,7 +80,7 @@ _READING_MEMORY = frozenset(
 #: the kind of mark that each function reads
 _KINDS: dict[Callable[..., Any], str] = {
     **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
-    **dict.fromkeys(_OF_MEMORY | _READING_MEMORY, MEMORY),
+    **dict.fromkeys((*_OF_MEMORY, *_READING_MEMORY), MEMORY),
     torch.Tensor.is_inference: INFERENCE,
     version_of_tensor: WRITES,
 }

@@ -74,7 +74,8 @@ class BrokenRelation:
         """
         moved_axes, kept_axes = self._doubt.moved, self._doubt.kept
         found, self.accepted = self._longer(moved_axes)
-        if found not in (FindingKind.ACCEPTED, FindingKind.REFUSED):
+        is_of_rows = any(axis.dim == 0 for axis in moved_axes)  # a batch is no part of another one
+        if found is not FindingKind.ACCEPTED and (found is not FindingKind.REFUSED or is_of_rows):
             return found
         if self._symbol(kept_axes):
             other, kept = self._longer(kept_axes)

@@ -40,7 +40,7 @@ from ..observing.store import Sample
 from ..proofs.operators import FATAL_IF_NOT_FINITE
 from ..pytrees.comparisons.agree import Agreement
 from ..pytrees.numbers import as_numbers
-from ..torch_internals.graph_modules import modules_of
+from ..torch_internals.graph_modules import nodes_of
 from ..trace.graph import Graph
 from .values import in_other_layout, numbers_beside, redrawn
 
@@ -436,9 +436,7 @@ def _may_end_process(graph: Graph) -> bool:
     """True for a graph with an operator that ends the process where its input is not finite."""
     program = graph.artifact
     return isinstance(program, torch.export.ExportedProgram) and any(
-        node.target in FATAL_IF_NOT_FINITE
-        for module in modules_of(program)
-        for node in module.graph.nodes
+        node.target in FATAL_IF_NOT_FINITE for node in nodes_of(program)
     )
 
 

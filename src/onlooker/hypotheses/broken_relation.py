@@ -4,10 +4,11 @@ the model run.
 An example: in all calls ``ids`` and ``mask`` have the same length, 6 in one of them. Is that a relation of the
 model, or chance? The model is run twice more, with one of them longer, and with other values in what is new::
 
-    ids 7, mask 6     an error                                            the relation is the model's: it stays
+    ids 7, mask 6     an error                                            one length may be at most the other
                       a result that other ids in column 7 do not change   nothing reads what is new: it stays
                       a result that they change                           so far two lengths are possible
-    ids 6, mask 7     the same questions                                  both were possible: two symbols
+    ids 6, mask 7     the same questions                                  one was possible: two symbols
+                      an error as well                                    the relation is the model's: it stays
 
 A relation that is kept in vain makes a program refuse calls that the model takes. One that is dropped in vain makes
 a graph that runs where the model refuses.

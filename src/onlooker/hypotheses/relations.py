@@ -2,15 +2,16 @@
 
 First at sizes that obey all relations: where the model refuses them, a relation is false, and the
 next best explanation is tried. Then each relation is broken alone. A relation is dropped only if
-the model accepts a violation in both directions and the added elements change its output: a model
-that refuses confirms the relation, and so does one that ignores the surplus, as of a mask beyond
-the tokens. The axes of a dropped relation get symbols of their own.
+the model accepts a violation and the added elements change its output, in both directions, or in one
+where it refuses the other: an index has at most as many columns as a tensor. A model that refuses both
+confirms the relation, and so does one that ignores the surplus, as of a mask beyond the tokens. The
+axes of a dropped relation get symbols of their own.
 
 An example: calls had ``ids`` of 5 and of 7 tokens, each with ``tags`` as long. All relations are obeyed by a
 call with 9 and 9. Then ``tags.shape[1] == ids.shape[1]`` is broken alone::
 
     ids    tags    the model                                what follows
-    9      10      refuses                                  the relation is confirmed
+    9      10      refuses                                  the other direction is tried
     9      10      accepts, and its output is as before     it ignores the surplus: confirmed as well
     9      10      accepts, and its output is another one   the other direction is tried
     10     9       accepts, and its output is another one   dropped: ``tags`` gets a symbol of its own

@@ -16,7 +16,7 @@ import torch
 
 from onlooker import InputObserver, OnlookerError
 from onlooker.repairs.numbers.size_ints import ints_stay_sizes
-from onlooker.repairs.numbers.size_tensors import SizeTensors
+from onlooker.repairs.numbers.size_tensors import _EXACT, _MOST_ADDED, SizeTensors
 from onlooker.repairs.trace_mode import reading
 from unreached import Unreached
 
@@ -516,3 +516,182 @@ def test_sizes_that_tensors_remember_are_no_attributes_that_a_caller_gave() -> N
             model(torch.randn(rows, 3), torch.ones(rows, 3, dtype=torch.long))
     (graph,) = observer.export().graphs
     assert "attributes" not in graph.marks
+
+
+class PaddedByStep(torch.nn.Module):
+    """A convolution whose padding follows from the length, by numbers in buffers."""
+
+    def __init__(self, channels: int = 1, kernel: int = 8, stride: int = 4) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv1d(channels, 4, kernel, stride)
+        self.register_buffer("kernel", torch.tensor(kernel), persistent=False)
+        self.register_buffer("stride", torch.tensor(stride), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length, padding = x.shape[-1], self.kernel - self.stride
+        frames = torch.ceil((length - self.kernel + padding) / self.stride + 1).to(torch.int64) - 1
+        whole = frames * self.stride + self.kernel - padding
+        result = self.conv(torch.nn.functional.pad(x, (padding, whole - length)))
+        return result.relu() if result.shape[-1] > 1 else result
+
+
+def test_the_padding_of_a_step_in_a_buffer_follows_the_length() -> None:
+    model = torch.nn.Sequential(PaddedByStep(), PaddedByStep(4, 7, 5))
+    observer = InputObserver()
+    with observer(model):
+        model(torch.randn(2, 1, 401))
+    program = observer.export()
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    for length in (21, 33, 64, 65, 1001):
+        x = torch.randn(3, 1, length)
+        torch.testing.assert_close(program(x), model(x))
+    # floats of 32 bits round the quotient otherwise from some size on
+    assert " to 8388" in str(program.report)
+
+
+def test_a_buffer_that_counts_as_a_number_is_checked() -> None:
+    """The graph holds its buffers, so another number in them is refused and never computed with."""
+    model = Rounded(torch.tensor(4))
+    observer = InputObserver()
+    with observer(model):
+        model(torch.randn(2, 41))
+    program = observer.export()
+    x = torch.randn(2, 43)
+    torch.testing.assert_close(program(x), model(x))
+    model.step.fill_(5)
+    with pytest.raises(OnlookerError):
+        program(x)
+
+
+class Rounded(torch.nn.Module):
+    def __init__(self, step: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("step", step)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = torch.ceil((x.shape[1] - self.step) / self.step).long().item()
+        return x[:, :count] if count > 2 else x * 2
+
+
+def quotients(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    size = torch.tensor(x.shape[1])
+    changed, shifted = size / 4, size / 7
+    changed.mul_(2)
+    added = torch.ceil(size / 4)
+    added += 2
+    counts = (
+        ((size - 9) / 2).long(),  # towards zero, also below it
+        torch.round(size / 4).long(),
+        torch.ceil(changed).long(),
+        torch.ceil(size / 7 + 0.5).long(),
+        torch.ceil(shifted + 8 + 8 + 8 - 8 - 8 - 8).long(),
+        torch.ceil(torch.div(size, -3)).long(),
+        torch.floor(size / 3 + 2).int(),
+        added.long(),
+    )
+    return tuple(x[:, :count] for count in counts) if counts[1] > -9 else (x,)
+
+
+def test_quotients_of_sizes_that_are_rounded_otherwise_are_left_to_torch() -> None:
+    model, observer = Uses(quotients), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 41))
+    program = observer.export()
+    for length in (9, 10, 11, 33, 64, 130, 1001):
+        x = torch.randn(2, length)
+        for got, expected in zip(program(x), model(x), strict=True):
+            torch.testing.assert_close(got, expected)
+
+
+class Uses(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("under", [1, 2, 3, 7, 96, 255, 320, 1023, 32767])
+@pytest.mark.parametrize("added", [-8, 0, 1, 8])
+def test_floats_round_quotients_as_ints_up_to_the_bound(under: int, added: int) -> None:
+    most = _EXACT[torch.float32] - (_MOST_ADDED + added) * under - 1
+    count = most // under
+    near = torch.arange(max(count - 2000, 0), count) * under
+    sizes = torch.cat([torch.arange(most - 4000, most), near, near + 1, near - 1, torch.arange(-3000, 3000)])
+    sizes = sizes[sizes <= most]
+    for divisor in (under, torch.tensor(under)):
+        quotient = sizes / divisor + added
+        assert torch.equal(torch.ceil(quotient).long(), -(-(sizes + added * under) // under))
+        assert torch.equal(torch.floor(quotient).long(), (sizes + added * under) // under)
+
+
+def lengths_of(layers: Any, length: int) -> int:
+    """The length after some convolutions, as their documentation says."""
+    for layer in layers:
+        length = int((length + 2 * layer.padding[0] - (layer.kernel_size[0] - 1) - 1) / layer.stride[0] + 1)
+    return length
+
+
+class ManyLengths(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Conv1d(1, 1, 3, stride=1 + (number % 8 == 0), padding=1) for number in range(24)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = lengths_of(self.layers, x.shape[-1])
+        for layer in self.layers:
+            x = layer(x)
+        return x if x.shape[-1] == length else torch.nn.functional.pad(x, (1, 1))
+
+
+def test_a_length_that_follows_from_others_is_written_without_floats() -> None:
+    model, observer = ManyLengths(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 1, 40))
+    program = observer.export()
+    assert program.verify().verified
+    for length in (3, 7, 33, 64, 129):
+        x = torch.randn(2, 1, length)
+        torch.testing.assert_close(program(x), model(x))
+
+
+def halves(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Rounded towards zero, down and up, below zero too."""
+    size = x.shape[1]
+    cuts = (int((size - 9) / 2 + 1), math.floor((size - 9) / 2), math.ceil((size - 9) / 4 - 3), int((size - 9) / 2.5))
+    return tuple(x[:, cut:] for cut in cuts)
+
+
+def test_quotients_below_zero_are_rounded_as_python_does() -> None:
+    model, observer = Uses(halves), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 41))
+    program = observer.export(ranges={"x_dim_1": (2, None)})
+    for length in (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 30, 77):
+        x = torch.randn(2, length)
+        for got, expected in zip(program(x), model(x), strict=True):
+            torch.testing.assert_close(got, expected)
+
+
+def chunks(x: torch.Tensor) -> torch.Tensor:
+    """One chunk, as long as the whole."""
+    length = x.shape[1]
+    parts = []
+    for start in range(0, length, length):
+        parts.append(x[:, start : start + length] * 2)
+    return torch.stack(parts).sum(0)
+
+
+def test_a_range_whose_step_is_its_length_has_one_step() -> None:
+    model, observer = Uses(chunks), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 41))
+    program = observer.export()
+    assert program.verify().verified
+    for length in (1, 7, 64):
+        x = torch.randn(3, length)
+        torch.testing.assert_close(program(x), model(x))

@@ -95,6 +95,28 @@ def test_torch_makes_the_size_a_constant(name: str) -> None:
     assert fixed or any(" == " in guard for guard in program._guards_code)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: torch.randn((2, n), generator=None),
+        lambda n: torch.rand(2, n, generator=None, dtype=torch.float64),
+        lambda n: torch.randint(0, 9, (2, n), generator=None),
+        lambda n: torch.randperm(n, generator=None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*random-numbers")
+def test_numbers_are_drawn_for_a_size_without_a_generator(draw: Callable[[int], torch.Tensor]) -> None:
+    model, observer = Uses(lambda x: x + draw(x.shape[1])), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 24))
+    program = observer.export()
+    for size in (7, 31):
+        torch.manual_seed(3)
+        expected = model(torch.ones(2, size))
+        torch.manual_seed(3)
+        torch.testing.assert_close(program(torch.ones(2, size)), expected, rtol=0, atol=0)
+
+
 def counted(x: torch.Tensor) -> torch.Tensor:
     """The rows of each label, of which there are as many as the values say."""
     return F.one_hot(x.abs().amax(1).long()).float().mT @ x

@@ -27,7 +27,7 @@ from .numbers.quick_quotients import QUICK_QUOTIENTS
 from .numbers.remembered import REMEMBERED
 from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
-from .numbers.size_tensors import FLOATS_DECIDE, SIZE_TENSORS
+from .numbers.size_tensors import BUFFER_NUMBERS, FLOATS_DECIDE, SIZE_TENSORS
 from .numbers.sized_operators import SIZED_OPERATORS
 from .quick_nodes import QUICK_NODES
 from .repair import Attempt, Repair, Retry, Setup, TraceRequest
@@ -63,6 +63,7 @@ REPAIRS: tuple[Repair, ...] = (
     INNER_GRADIENTS,
     SIZE_KEYS,
     PLAIN_BOOLS,
+    BUFFER_NUMBERS,
     FLOATS_DECIDE,
     EQUAL_SIZES,
     VALUE_BRANCHES,

@@ -40,7 +40,12 @@ from ..repairs.numbers.number_texts import texts_are_of_numbers
 from ..repairs.numbers.range_tensors import RangeTensors
 from ..repairs.numbers.remembered import REMEMBERED, Remembered
 from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
-from ..repairs.numbers.size_tensors import FLOATS_DECIDE, SizeTensors
+from ..repairs.numbers.size_tensors import (
+    BUFFER_NUMBERS,
+    FLOATS_DECIDE,
+    SizeTensors,
+    numbers_in_buffers,
+)
 from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
 from ..repairs.repair import TraceRequest
 from ..repairs.trace_mode import Reader, reading
@@ -175,6 +180,9 @@ class FlatRun:
         self._remembered = Remembered(None)
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self._changes: Sequence[Effect] = ()
+        self._numbers: Mapping[str, int] = {}
+        if BUFFER_NUMBERS in request.on and not isinstance(lab.model, Stateful):
+            self._numbers = numbers_in_buffers(lab.model)
 
     @property
     def rolling(self) -> Rolling:
@@ -300,7 +308,7 @@ class FlatRun:
                 if SIZED_OPERATORS.is_part_of(request)
                 else []
             ),
-            SizeTensors(floats_decide=FLOATS_DECIDE in request.on, ranges=ranges),
+            SizeTensors(FLOATS_DECIDE in request.on, ranges, self._buffers_with_numbers()),
             *([self._remembered] if REMEMBERED.is_part_of(request) else []),
             self.reads,
             self.marks_read,
@@ -308,6 +316,11 @@ class FlatRun:
             self.hits,
             *([] if self.values is None else [self.values]),
         )
+
+    def _buffers_with_numbers(self) -> Iterator[tuple[Any, int]]:
+        """Yields the stand-ins of the buffers that count as numbers in a trace, with the numbers."""
+        for name, number in self._numbers.items():
+            yield self.lab.model.get_buffer(name), number
 
     def _held(self) -> Snapshot:
         """Returns a snapshot of the model in a trace."""

@@ -36,7 +36,14 @@ import torch
 from ...patches.swap import swapped
 from ...proofs.decisions import Decision, EndedByDecisionError
 from ...torch_internals.fake_tensors import FakeTensor
-from ...torch_internals.sizes import FloatTrueDiv, IntTrueDiv, Max, Min, free_unbacked_symbols
+from ...torch_internals.sizes import (
+    FloatTrueDiv,
+    IntTrueDiv,
+    Max,
+    Min,
+    free_unbacked_symbols,
+    statically_known_true,
+)
 from ...torch_internals.tracing import UserError, get_proxy_mode
 from ..repair import Attempt, Repair, Retry, TraceRequest
 
@@ -134,6 +141,8 @@ class RangeOfSizes(metaclass=_OfRanges):
         if not any(isinstance(value, torch.SymInt) for value in args):
             return cls._of_ints(builtins.range(*args))
         start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+        if _is_one_step(start, stop, step):
+            return [start]
         if not isinstance(step, builtins.int) or step == 0:
             return builtins.range(*args)
         way = abs(step)
@@ -156,6 +165,12 @@ class RangeOfSizes(metaclass=_OfRanges):
             cls.loop(numbers.start, numbers.step, len(numbers)) if cls.of_ints and numbers else None
         )
         return numbers if steps is None else steps
+
+
+def _is_one_step(start: Any, stop: Any, step: Any) -> bool:
+    """True for a ``range`` whose step is a size that reaches its end, as ``range(0, n, n)``."""
+    is_size = isinstance(step, torch.SymInt)
+    return is_size and statically_known_true(stop - start <= step) and bool(stop - start > 0)
 
 
 def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
@@ -229,8 +244,51 @@ def ints_stay_sizes(model: Any) -> Iterator[None]:
     """Swaps ``int`` and others in the files that define the modules of a model; a file that has
     its own keeps it.
     """
-    with builtins_swapped(model, _NAMES, keeps_compared=True):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(builtins_swapped(model, _NAMES, keeps_compared=True))
+        for name, whole in _ROUNDED.items():
+            rounded = _rounded_as_sizes(getattr(torch.SymFloat, name), whole)
+            stack.enter_context(swapped(torch.SymFloat, name, rounded))
         yield
+
+
+#: how a quotient of ints is rounded: from its numerator and its divisor, which is greater than 0
+_ROUNDED: Mapping[str, Callable[[Any, int], Any]] = {
+    "__trunc__": lambda over, under: over // under if over >= 0 else None,
+    "__floor__": lambda over, under: over // under,
+    "__ceil__": lambda over, under: -(-over // under),
+}
+#: floats of 64 bits round the quotients of ints of 50 bits as the ints are rounded
+_MOST_IN_QUOTIENT = 1 << 20
+
+
+def _rounded_as_sizes(
+    of_torch: Callable[[Any], Any], whole: Callable[[Any, int], Any]
+) -> Callable[[Any], Any]:
+    """``int(n / 2 + 1)`` as ``(n + 2) // 2``, which stays short where one length follows from another."""
+
+    def rounded(number: torch.SymFloat) -> Any:
+        parts = _quotient_in(number)
+        size = None if parts is None else whole(*parts)
+        return of_torch(number) if size is None else size
+
+    return rounded
+
+
+def _quotient_in(number: torch.SymFloat) -> tuple[torch.SymInt, int] | None:
+    """The numerator and the divisor of a float that is a size by a number, plus a whole number."""
+    terms = sympy.Add.make_args(number.node.expr)
+    quotients = [term for term in terms if isinstance(term, IntTrueDiv)]
+    added = sum(term for term in terms if not isinstance(term, IntTrueDiv))
+    if len(quotients) != 1 or not sympy.sympify(added).is_number or not float(added).is_integer():
+        return None
+    over, under = quotients[0].args
+    is_small = under.is_Integer and 0 < under < _MOST_IN_QUOTIENT > abs(added)
+    if not is_small or free_unbacked_symbols(over):
+        return None
+    environment = number.node.shape_env
+    size = environment.create_symintnode(over, hint=int(environment.size_hint(over)))
+    return size + int(added) * int(under), int(under)
 
 
 @contextlib.contextmanager

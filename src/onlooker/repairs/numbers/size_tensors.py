@@ -12,7 +12,17 @@ the block such a tensor remembers which size it is, and a tensor of several size
 
 ``counts.cpu().numpy()``, which torch refuses, is an array of the numbers that ``tolist()`` has.
 
-A float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
+A quotient of sizes is a float, and remembers both until it is rounded, as in the padding of a
+convolution with a step:
+
+    frames = (length - kernel) / stride + 1                 (length - kernel + stride, stride)
+    torch.ceil(frames).to(torch.int64)                      -(-(length - kernel + stride) // stride)
+
+A float of 32 bits rounds a quotient as the ints say up to 2**23 only, so the sizes are bounded by that.
+Where a trace needs the number, ``stride`` may be a buffer of the model: it counts as its number, and the
+program checks it.
+
+Another float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
 operator wants a plain number of it, torch takes that of the example and checks nothing. Asked to,
 the block gives the number itself, and the program checks at run time that a call has it too.
 
@@ -25,7 +35,7 @@ no more.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
@@ -33,13 +43,23 @@ import torch
 
 from ...pytrees.nodes import is_size
 from ...torch_internals.fake_tensors import FakeTensor
-from ...torch_internals.sizes import statically_known_true
+from ...torch_internals.sizes import (
+    expression_of,
+    free_unbacked_symbols,
+    statically_known_true,
+)
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .by_values import BY_VALUES, UncheckedBranchError
 from .range_tensors import LIST_TAKERS, RangeTensors
 
-__all__ = ["FLOATS_DECIDE", "SIZE_TENSORS", "SizeTensors"]
+__all__ = [
+    "BUFFER_NUMBERS",
+    "FLOATS_DECIDE",
+    "SIZE_TENSORS",
+    "SizeTensors",
+    "numbers_in_buffers",
+]
 
 #: an array of ints and of torch.SymInt
 Sizes = numpy.ndarray[Any, Any]
@@ -85,6 +105,19 @@ _OF_SIZES = "_onlooker_of_sizes"
 _SIZES = "_onlooker_sizes"
 #: larger tensors and lists hold no sizes
 _MOST_SIZES = 64
+#: the attribute of a tensor without dimensions that is a quotient of sizes: both, and its version
+_QUOTIENT = "_onlooker_quotient"
+#: the attribute of one to which a number was added: a second one would be a third rounding
+_SHIFTED = "_onlooker_shifted"
+#: up to this numerator a float rounds a quotient as the ints say, and up to this number more or less
+_EXACT = {torch.float32: 1 << 23, torch.float64: 1 << 50}
+_MOST_ADDED = 8
+_ROUNDED: dict[str, Callable[[Any, int], Any]] = {
+    "ceil": lambda over, under: -(-over // under),
+    "floor": lambda over, under: over // under,
+}
+#: the attribute of a buffer whose number the program checks, and its version
+_NUMBER = "_onlooker_number"
 
 
 class SizeTensors(Reader):
@@ -92,12 +125,23 @@ class SizeTensors(Reader):
     when taken out.
 
     ``floats_decide`` makes the floats that are computed of sizes alone numbers, with a check in the
-    program, in a trace that decides by values. ``ranges`` are the lists that stand for a ``range``.
+    program, in a trace that decides by values. ``ranges`` are the lists that stand for a ``range``,
+    ``buffers`` the buffers that count as the numbers beside them. ``meets_unknown`` is True after a size was
+    computed with a number that is not known.
     """
 
-    def __init__(self, floats_decide: bool = False, ranges: RangeTensors | None = None) -> None:
+    def __init__(
+        self,
+        floats_decide: bool = False,
+        ranges: RangeTensors | None = None,
+        buffers: Iterable[tuple[Any, int]] = (),
+    ) -> None:
         self.floats_decide = floats_decide
         self.ranges = RangeTensors() if ranges is None else ranges
+        self.meets_unknown = False
+        for buffer, number in buffers:
+            if _holds_ints(buffer) and not buffer.is_inference():
+                setattr(buffer, _NUMBER, (number, buffer._version))
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -124,11 +168,14 @@ class SizeTensors(Reader):
             _remember(args[0], written)
         if self.floats_decide and type(result) is FakeTensor and result.ndim == 0:
             setattr(result, _OF_SIZES, _comes_of_sizes(func, (*args, *kwargs.values())))
+        _remember_quotient(result, func, args, kwargs)
         if func in _APART:
             _remember_rows(result, args, kwargs)
         elif _holds_ints(result):
             is_blank = func in _BLANKS and result.ndim
             _remember(result, _zeros_as(result) if is_blank else _computed(func, args, kwargs))
+            has_size = any(isinstance(value, torch.SymInt) for value in args)
+            self.meets_unknown |= has_size and not result.ndim and result.item_memo is None
         return result
 
 
@@ -225,6 +272,8 @@ def _computed(
         return numpy.concatenate(known) if len(known) == len(parts) else None
     name = getattr(func, "__name__", "").strip("_")
     left = _sizes_of(args[0]) if args else None
+    if left is None and name in _SAME and args:
+        left = _whole(args[0])
     if left is None or "alpha" in kwargs or "out" in kwargs:
         return None
     if func in _MAKERS or name in _SAME or (func is torch.stack and len(args) == 1 and not kwargs):
@@ -241,6 +290,60 @@ def _computed(
     if name.startswith("r") and name[1:] in _QUOTIENTS:
         name, left, right = name[1:], right, left
     return _joined(name, left, right)
+
+
+def _remember_quotient(
+    result: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Keeps of which sizes a float of a trace is the quotient."""
+    is_float = type(result) is FakeTensor and not result.ndim and result.dtype in _EXACT
+    if not is_float or kwargs or result.device.type != "cpu" or result.is_inference():
+        return
+    quotient = _quotient_after(getattr(func, "__name__", "").strip("_"), args, _EXACT[result.dtype])
+    if quotient is not None:
+        setattr(result, _QUOTIENT, (*quotient, result._version))
+        setattr(result, _SHIFTED, _quotient_of(args[0]) is not None)
+
+
+def _quotient_after(name: str, args: tuple[Any, ...], most: int) -> tuple[Any, int] | None:
+    """The sizes of which a function gives the quotient; None for another function."""
+    known = _quotient_of(args[0]) if args else None
+    if name in _ROUNDED and known is not None and len(args) == 1:
+        over, under = known
+        if not (over + _MOST_ADDED * under < most and over > -most):
+            return None
+        return _ROUNDED[name](over, under), 1
+    if len(args) != 2:
+        return None
+    if known is not None and name in ("add", "radd", "sub", "subtract"):
+        added, (over, under) = args[1], known
+        is_first = under == 1 or not vars(args[0]).get(_SHIFTED, False)
+        if not is_first or added not in range(-_MOST_ADDED, _MOST_ADDED + 1):
+            return None
+        return over + (int(added) if name.endswith("add") else -int(added)) * under, under
+    if name not in ("div", "divide", "truediv", "true_divide"):
+        return None
+    pair = [_sizes_of(value) for value in args]
+    if any(sizes is None or sizes.ndim for sizes in pair):
+        return None
+    over, under = (sizes.item() for sizes in pair if sizes is not None)
+    if free_unbacked_symbols(expression_of(over)) or type(under) is not int:
+        return None
+    return (over, under) if 0 < under < most >> 8 else None
+
+
+def _quotient_of(value: Any) -> tuple[Any, int] | None:
+    """The sizes of which a float of a trace is the quotient; None where they are not known."""
+    if type(value) is not FakeTensor or _QUOTIENT not in vars(value):
+        return None
+    over, under, version = vars(value)[_QUOTIENT]
+    return (over, under) if version == value._version else None
+
+
+def _whole(value: Any) -> Sizes | None:
+    """The size that a rounded quotient is; None for any other value."""
+    over, under = _quotient_of(value) or (None, 0)
+    return _array(over) if under == 1 else None
 
 
 def _joined(name: str, left: Sizes, right: Sizes) -> Sizes | None:
@@ -296,8 +399,22 @@ def _sizes_of(value: Any) -> Sizes | None:
     if value.ndim:
         sizes, version = vars(value).get(_SIZES, (None, None))
         return None if sizes is None or version != value._version else sizes
+    number, version = vars(value).get(_NUMBER, (None, None))
+    if number is not None and version == value._version:
+        torch._check(value.item() == number)  # type: ignore[no-untyped-call]
+        return _array(number)
     is_known = isinstance(value.item_memo, (int, torch.SymInt))
     return _array(value.item_memo) if is_known else None
+
+
+def numbers_in_buffers(model: Any) -> dict[str, int]:
+    """The ints that the buffers of a model without dimensions hold, by their names."""
+    buffers = model.named_buffers() if isinstance(model, torch.nn.Module) else ()
+    return {
+        name: int(buffer)
+        for name, buffer in buffers
+        if not buffer.ndim and buffer.dtype in (torch.int64, torch.int32) and not buffer.is_meta
+    }
 
 
 def _needs_numbers(attempt: Attempt) -> Retry | None:
@@ -306,6 +423,13 @@ def _needs_numbers(attempt: Attempt) -> Retry | None:
         return None
     note = f"a float that is computed of sizes in a tensor is that of the example: {attempt.error}"
     return attempt.wants(FLOATS_DECIDE, note)
+
+
+def _met_number_of_buffer(attempt: Attempt) -> Retry | None:
+    reader = attempt.reader(SizeTensors)
+    if reader is None or not reader.meets_unknown or not attempt.depends_on_values:
+        return None
+    return attempt.wants(BUFFER_NUMBERS)
 
 
 SIZE_TENSORS = Repair(
@@ -325,4 +449,13 @@ FLOATS_DECIDE = Repair(
     until="tests/repairs/test_size_tensors.py::test_sizes_that_floats_decide_and_branches_on_values",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py",
     retry=_needs_numbers,
+)
+BUFFER_NUMBERS = Repair(
+    "numbers in buffers",
+    "A buffer without dimensions that holds an int, such as the step of a convolution, is a value of which a"
+    " trace knows nothing, and so are the sizes that are computed with it. It counts as its number, and the"
+    " program checks at run time that it still is.",
+    until="tests/repairs/test_size_tensors.py::test_the_padding_of_a_step_in_a_buffer_follows_the_length",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py",
+    retry=_met_number_of_buffer,
 )

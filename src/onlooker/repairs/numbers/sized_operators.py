@@ -280,6 +280,19 @@ def _allclose(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: An
     return bool(torch.isclose(input, other, *args, **kwargs).all())
 
 
+def _without_generator(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """The drawing of numbers with ``generator=None``, whose operator is another one than without it and
+    takes no sizes.
+    """
+
+    def drawn(*args: Any, **options: Any) -> Any:
+        if options.pop("generator", draw) is not None:
+            return NotImplemented
+        return draw(*args, **options)
+
+    return drawn
+
+
 def _where(condition: torch.Tensor, *values: Any, **named: Any) -> Any:
     """Of bytes, which torch takes for bools where tensors have values, and refuses in a trace."""
     is_bytes = isinstance(condition, torch.Tensor) and condition.dtype is torch.uint8
@@ -327,6 +340,10 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.avg_pool3d: _mean_of_all(3),
     torch.nn.functional.max_pool2d: _largest_of_all,
     torch.max_pool2d: _largest_of_all,
+    **{
+        draw: _without_generator(draw)
+        for draw in (torch.rand, torch.randn, torch.randint, torch.randperm)
+    },
 }
 #: replaced wherever they are used
 _ALWAYS: dict[Any, Callable[..., Any]] = {
@@ -366,7 +383,8 @@ SIZED_OPERATORS = Repair(
     " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"
     " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
     " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
-    " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product.",
+    " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product."
+    " ``torch.randn(sizes, generator=None)`` and others draw without the argument.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

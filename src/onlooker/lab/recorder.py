@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..proofs.operators import facts_of
+from ..proofs.operators import call_draws
 from ..torch_internals.modes import BesideCompilers, TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
 from ..torch_internals.trees import tree_leaves
@@ -158,7 +158,7 @@ def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) ->
     given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
     with Recorder() as recorder:
         outputs = body(*given)
-    if any(facts_of(func).draws for func, *_ in recorder.steps):
+    if any(call_draws(func, args, kwargs) for func, args, kwargs, _ in recorder.steps):
         raise NotImplementedError("a scan that draws random numbers is not recorded")
     shapes = [[tensor.shape for tensor in tensors[: len(init)]] for tensors in (given, outputs)]
     if shapes[0] != shapes[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,46 @@ from ..pytrees.numbers import as_dtype, as_numbers, is_same
 from .facts import NEAR, Fact
 from .repeats import Repeat, with_repeats
 
-__all__ = ["Domain", "clamped_to_domain"]
+__all__ = ["Domain", "Grids", "clamped_to_domain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """Rows as (frames, height, width): the size of ``area_is`` is the sum of the areas, divided by ``share``.
+    The sides are multiples of ``steps``.
+    """
+
+    area_is: Axis
+    share: int
+    steps: tuple[int, ...]
+
+    def with_area(self, numbers: torch.Tensor, area: int) -> torch.Tensor:
+        """As many grids of this area together: spread evenly where they do not have it.
+
+        >>> from onlooker.core.path import Name, Path
+        >>> grids = Grids(Axis(Path((Name("patches"),)), 0), 1, (1, 2, 2))
+        >>> grids.with_area(torch.tensor([[1, 9, 9], [2, 9, 9]]), 48)
+        tensor([[1, 4, 6],
+                [1, 4, 6]])
+        """
+        if numbers.shape[1:] != (len(self.steps),):
+            return numbers
+        steps = torch.tensor(self.steps, device=numbers.device)
+        has_steps = bool((numbers % steps == 0).all()) and int(numbers.min()) > 0
+        if has_steps and int(numbers.prod(1).sum()) == area:
+            return numbers
+        number, (each, rest) = numbers.shape[0], divmod(area, math.prod(self.steps))
+        if rest or each < number:
+            return numbers
+        parts = [each // number + (row < each % number) for row in range(number)]
+        sides = [(*self.steps[:-2], *_sides(part, self.steps[-2:])) for part in parts]
+        return torch.tensor(sides, dtype=numbers.dtype, device=numbers.device)
+
+
+def _sides(part: int, steps: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width of a grid of so many steps, as square as may be."""
+    height = next(one for one in range(math.isqrt(part), 0, -1) if part % one == 0)
+    return height * steps[0], part // height * steps[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +65,8 @@ class Domain:
     has the size; they may go past ``high`` where they ``extend``. Rows begin with ``first``.
     ``below`` are axes whose sizes are greater than every value, ``at_most`` those that no value
     exceeds. The last value of each row is the size of ``last_is``, the sum of all values that of
-    ``total_is``, the greatest value that of ``highest_is``. ``repeats`` are values that stand as
-    often as other arguments are long.
+    ``total_is``, the greatest value that of ``highest_is``. The rows are ``grids``. ``repeats`` are values
+    that stand as often as other arguments are long.
     """
 
     facts: frozenset[Fact] = frozenset()
@@ -43,6 +83,7 @@ class Domain:
     last_is: Axis | None = None
     total_is: Axis | None = None
     highest_is: Axis | None = None
+    grids: Grids | None = None
     repeats: tuple[Repeat, ...] = ()
 
     @property
@@ -171,6 +212,8 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tens
         return numbers.argsort(dim=-1, stable=True).argsort(dim=-1, stable=True)
     if domain.total_is is not None and domain.total_is in sizes:
         return _with_total(numbers, sizes[domain.total_is], domain)
+    if (grids := domain.grids) is not None and grids.area_is in sizes:
+        return grids.with_area(numbers, sizes[grids.area_is] * grids.share)
     numbers = _within(numbers, domain, sizes)
     if domain.highest_is is not None and domain.highest_is in sizes:
         numbers = _with_highest(

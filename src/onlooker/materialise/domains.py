@@ -18,6 +18,7 @@ is [0, 1, 3, 4]: sorted, and 9 is no more than the last place of ``ids``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,7 +31,7 @@ from ..core.path import Path
 from ..core.spec import Axis, AxisSizes, axis_sizes
 from ..observing.store import Sample
 from ..pytrees.numbers import has_floats
-from .domain import Domain, clamped_to_domain
+from .domain import Domain, Grids, clamped_to_domain
 from .facts import Fact, TensorFacts, facts_of
 from .repeats import repeats_of
 
@@ -223,6 +224,7 @@ def _domain_of_ints(
         last_is=_last_is(sizes, seen) if Fact.RISING in facts and first == 0 else None,
         total_is=_total_is(path, sizes, seen) if first != 0 else None,
         highest_is=_highest_is(sizes, seen),
+        grids=_grids(path, sizes, seen),
         repeats=repeats_of(path, sizes, seen, floats),
     )
 
@@ -312,6 +314,20 @@ def _total_is(path: Path, sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | 
     if any(len(shown.shape) != 1 or shown.low < 1 for shown in seen):
         return None
     return next((axis for axis in axes if axis.dim == 0), None)
+
+
+def _grids(path: Path, sizes: _SIZES, seen: Sequence[TensorFacts]) -> Grids | None:
+    """The axis of another argument whose size is the sum of the areas of grids, or an even share of it."""
+    areas = [shown.areas for shown in seen if shown.areas is not None]
+    if len(areas) < len(seen):
+        return None
+    steps = tuple(math.gcd(*column) for column in zip(*(one.steps for one in seen), strict=True))
+    for axis in dict.fromkeys(axis for own in sizes for axis in own if axis.dim == 0):
+        own = [one.get(axis, 0) for one in sizes]
+        share = areas[0] // own[0] if own[0] else 0
+        if axis.path != path and share and areas == [share * size for size in own]:
+            return Grids(axis, share, steps) if share == 1 or len(set(areas)) > 1 else None
+    return None
 
 
 def _highest_is(sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | None:

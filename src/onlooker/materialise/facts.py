@@ -67,6 +67,8 @@ class TensorFacts:
     simplex: frozenset[int] = frozenset()
     places: tuple[tuple[int, frozenset[int]], ...] = ()
     counts: tuple[tuple[int, int, bool, bool], ...] = ()
+    areas: int | None = None
+    steps: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -137,9 +139,24 @@ def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> Te
         hot=frozenset(hot),
         places=tuple(hot.items()),
         counts=() if facts & _ORDERED else _counts(rows),
+        **_areas(numbers, low),
     )
 
 
+def _areas(numbers: torch.Tensor, low: int) -> dict[str, Any]:
+    """The sum of the areas of grids, and the greatest step of the sides: of rows as (frames, height, width).
+
+    >>> _areas(torch.tensor([[1, 4, 6], [1, 8, 2]]), 1)
+    {'areas': 40, 'steps': (1, 4, 2)}
+    """
+    if numbers.ndim != 2 or numbers.shape[1] not in _SIDES or low < 1:
+        return {}
+    steps = tuple(math.gcd(*column) for column in numbers.T.tolist())
+    return {"areas": int(numbers.prod(1).sum()), "steps": steps}
+
+
+#: how many numbers tell of a grid how large it is
+_SIDES = (2, 3)
 #: rows in an order are counts of something, or indices: their values are no marks of places
 _ORDERED = {Fact.RISING, Fact.FALLING, Fact.CONSECUTIVE, Fact.PERMUTATION}
 

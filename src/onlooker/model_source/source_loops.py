@@ -7,13 +7,22 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 
-from .source_tests import has_positions, parents_in, position_of, tree_of, tree_of_code
+from .source_tests import (
+    expressions_around,
+    has_positions,
+    parents_in,
+    position_of,
+    tree_of,
+    tree_of_code,
+)
 
 __all__ = [
     "ends_step",
+    "is_only_looped",
     "lists_only_joined",
     "loop_over",
     "may_leave",
+    "names_added_to",
     "names_read_after",
     "names_set",
     "read_before_set",
@@ -27,6 +36,8 @@ _LEAVES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom),
     *(ast.Delete, ast.Try, ast.Match),
 )
+#: the functions whose result a loop goes over as over their arguments
+_OF_LOOPS = frozenset({"zip", "enumerate", "reversed"})
 #: the call of what a loop goes over, and what begins the loop
 _BEGINS = ("GET_ITER", "CALL", "PRECALL")
 
@@ -202,3 +213,62 @@ def _function_with(file: str, loop: ast.For) -> _Function | None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and loop in ast.walk(node):
             found = node
     return found
+
+
+def names_added_to(file: str, line: int) -> set[str]:
+    """The names to which the ``for`` loop at a line adds: ``n += size``, or ``n = n + size``."""
+    tree, found = tree_of(file), set()
+    loops = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.For)]
+    for node in (n for loop in loops if loop.lineno == line for n in _within(loop.body)):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            found |= {node.target.id} if isinstance(node.target, ast.Name) else set()
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            (target, *_), left = node.targets, node.value.left
+            if isinstance(target, ast.Name) and ast.unparse(target) == ast.unparse(left):
+                found.add(target.id)
+    return found
+
+
+def is_only_looped(code: CodeType, instruction: int) -> bool:
+    """True where a loop goes over the value of a call, and nothing else reads it: ``for n in x.tolist()``, also
+    within ``zip`` and ``enumerate``, and ``torch.split(y, x.tolist())``; or a name that is read so alone.
+    """
+    tree = tree_of_code(code) if has_positions() else None
+    around = expressions_around(code, instruction)
+    if tree is None or not around or not isinstance(around[0], ast.Call):
+        return False
+    parents = parents_in(tree)
+    above = parents.get(around[0])
+    if not isinstance(above, ast.Assign):
+        return _is_looped(around[0], parents)
+    (target, *more) = above.targets
+    function = _around(above, parents)
+    if more or not isinstance(target, ast.Name) or function is None:
+        return False
+    if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(function)):
+        return False
+    named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == target.id]
+    return all(node is target or _is_looped(node, parents) for node in named)
+
+
+def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
+    """The function that a node is in."""
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return node
+    return None
+
+
+def _is_looped(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        return False
+    above = parents.get(node)
+    if isinstance(above, (ast.For, ast.comprehension)):
+        return above.iter is node
+    if not isinstance(above, ast.Call) or node is above.func:
+        return False
+    name = getattr(above.func, "attr", getattr(above.func, "id", ""))
+    if name == "split":
+        return True
+    return name in _OF_LOOPS and _is_looped(above, parents)

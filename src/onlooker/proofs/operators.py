@@ -32,6 +32,7 @@ __all__ = [
     "Facts",
     "asserts",
     "attribute_of",
+    "call_draws",
     "draws",
     "facts_of",
     "flat",
@@ -218,7 +219,14 @@ def draws(node: Node) -> bool:
     """
     if not facts_of(node.target).draws:
         return any(map(draws, _inner_nodes(node)))
-    given = _given(node)
+    return call_draws(node.target, node.args, node.kwargs)
+
+
+def call_draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for a call of an operator that draws random numbers."""
+    if not facts_of(func).draws:
+        return False
+    given = _given(func, args, kwargs)
     has_no_dropout = any(given.get(name) == 0 for name in _DROPS)
     return not (has_no_dropout or _does_not_train(given))
 
@@ -274,7 +282,7 @@ def _is_cast_to_the_same(node: Node) -> bool:
     """
     if node.target not in CASTS or node.target is _aten._to_copy.default:
         return False
-    given, kind = _given(node), _kind_of(node)
+    given, kind = _given(node.target, node.args, node.kwargs), _kind_of(node)
     is_plain = not given.get("copy") and given.get("memory_format") is None
     return is_plain and kind is not None and _kind_of(node.args[0]) == kind
 
@@ -285,13 +293,13 @@ def _kind_of(node: Any) -> tuple[Any, ...] | None:
     return (value.dtype, value.device, value.layout) if isinstance(value, torch.Tensor) else None
 
 
-def _given(node: Node) -> dict[str, Any]:
+def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an operator by name, its defaults included."""
     given: dict[str, Any] = {}
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for place, argument in enumerate(func._schema.arguments):
         default = argument.default_value if argument.has_default_value() else None
-        value = node.kwargs.get(argument.name, default)
-        given[argument.name] = node.args[place] if place < len(node.args) else value
+        value = kwargs.get(argument.name, default)
+        given[argument.name] = args[place] if place < len(args) else value
     return given
 
 

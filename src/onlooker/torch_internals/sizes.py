@@ -31,9 +31,11 @@ with needed("symbolic sizes"):
         PythonMod,
         simple_floordiv_gcd,
     )
+    from torch.utils._sympy.interp import sympy_interp
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.printers import PythonPrinter
-    from torch.utils._sympy.value_ranges import ValueRanges
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 __all__ = [
     "ConstantSource",
@@ -47,9 +49,11 @@ __all__ = [
     "Mod",
     "PythonMod",
     "PythonPrinter",
+    "PythonReferenceAnalysis",
     "ShapeEnv",
     "SymNode",
     "ValueRanges",
+    "bound_sympy",
     "expression_of",
     "free_unbacked_symbols",
     "int_oo",
@@ -58,6 +62,7 @@ __all__ = [
     "simple_floordiv_gcd",
     "statically_known_true",
     "symbolic_shapes",
+    "sympy_interp",
 ]
 
 

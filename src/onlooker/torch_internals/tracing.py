@@ -38,7 +38,13 @@ __all__ = [
     "proxy_tensor",
     "refs",
     "scan_op",
+    "trace_environment",
 ]
+
+
+def trace_environment() -> Any:
+    """The symbols of the trace that runs; None outside of one."""
+    return getattr(getattr(TracingContext.try_get(), "fake_mode", None), "shape_env", None)
 
 
 def inner_environment() -> Any:

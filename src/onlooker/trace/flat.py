@@ -191,7 +191,10 @@ class FlatRun:
         rolled = tuple(dict.fromkeys(self.loops.rolled))
         request = self.request
         refused = (*request.refused_rows, *self.hits.ends.items())
-        return Rolling(rolled, self._n_steps, visited, refused, request.ends)
+        numbered = tuple(dict.fromkeys(self.loops.numbered))
+        return Rolling(
+            rolled, self._n_steps, visited, refused, request.ends, numbered, request.unrolled
+        )
 
     def is_of_steps(self, atom: Atom) -> bool:
         """True for a condition that a loop of the last trace has no more steps than were compared."""

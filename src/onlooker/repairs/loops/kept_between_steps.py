@@ -18,15 +18,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
+import sympy
 import torch
 
 from ...model_source.frames import is_code_of_model, is_own_code, set_local
+from ...model_source.source_loops import names_added_to
 from ...model_source.source_tests import tree_of
 from ...observing.reach import Snapshot
 from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
-from ...torch_internals.sizes import statically_known_true
+from ...torch_internals.sizes import expression_of, statically_known_true
 from .loop_lists import counted_by
+from .step_numbers import StepSize, Total
 from .steps import Loop, StepIndex
 
 __all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
@@ -82,6 +85,57 @@ class KeptBetweenSteps:
         self._forms: dict[tuple[int, str], Any] = {}
         self._counts: dict[str, tuple[Any, Any]] = {}
         self._held: Snapshot | None = None
+        #: the names that stand for a number of the step itself
+        self._own: dict[str, StepSize | None] = {}
+
+    def begin(self, frames: Sequence[FrameType]) -> None:
+        """Before the first step: names to which a loop over numbers adds are totals from here on."""
+        numbers, frame = self._loop.numbers, frames[0]
+        if numbers is None or not self._loop.is_of_numbers:
+            return
+        added = names_added_to(frame.f_code.co_filename, frame.f_lineno)
+        for name, value in dict(frame.f_locals).items():
+            if name in added and is_size(value):
+                numbers.totals[name] = Total(value)
+                set_local(frame, name, numbers.total(name, 0))
+
+    def _grow(self, frame: FrameType) -> None:
+        """Passes where each total grows by the same numbers in each step, and begins the next one.
+
+        :raises NotRolledError: elsewhere
+        """
+        numbers, step = self._loop.numbers, len(self._loop.steps) - 1
+        if numbers is None:
+            return
+        for name, total in numbers.totals.items():
+            now = frame.f_locals.get(name)
+            if not is_size(now):
+                raise self._loop.refused(f"{name} is no size after a step")
+            growth = self._formula(now - numbers.total(name, step), step)
+            if growth is None or any(origin.total for origin in growth.origins):
+                raise self._loop.refused(f"{name} grows by itself")
+            if growth != (total.growth or growth):
+                raise self._loop.refused(f"{name} grows by another number in some steps")
+            total.growth = growth
+            set_local(frame, name, numbers.total(name, step + 1))
+
+    def _formula(self, value: Any, step: int) -> StepSize | None:
+        """The formula of a size of a step."""
+        numbers = self._loop.numbers
+        expression = sympy.sympify(expression_of(value))
+        try:
+            return None if numbers is None else numbers.formula_of(expression, step, plain=True)
+        except LookupError as error:
+            raise self._loop.refused(str(error)) from error
+
+    def _form(self, value: Any, step: int) -> Any:
+        return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)
+
+    def settle(self, frames: Sequence[FrameType]) -> None:
+        """After the scan: gives the names of totals what they are after the last step of a call."""
+        numbers = self._loop.numbers
+        for name, total in () if numbers is None else numbers.totals.items():
+            set_local(frames[0], name, total.end)
 
     def after_step(self, frames: Sequence[FrameType]) -> None:
         """Compares the names of the frames with those after the first step.
@@ -90,7 +144,11 @@ class KeptBetweenSteps:
         """
         names = [dict(frame.f_locals) for frame in frames]
         step = len(self._loop.steps) - 1
+        self._grow(frames[0])
         if step == 0:
+            for name, value in names[0].items():
+                if self._is_number(value):
+                    self._own[name] = self._formula(value, 0)
             self._names, self._held = names, self._held_by(frames)
             return
         for depth, (before, now) in enumerate(zip(self._names, names, strict=True)):
@@ -104,17 +162,28 @@ class KeptBetweenSteps:
 
     def _check_name(self, depth: int, name: str, before: Any, now: Any) -> None:
         """Passes where a name stands for the same, for another tensor, or for a count."""
-        if now is before or (isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)):
+        if depth == 0 and self._loop.numbers is not None and name in self._loop.numbers.totals:
             return
         step = len(self._loop.steps) - 1
+        if depth == 0 and (name in self._own or self._is_number(now)):
+            if not is_size(now) or self._own.get(name) != self._formula(now, step):
+                raise self._loop.refused(f"{name} is another number in some steps")
+            return
+        if now is before or (isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)):
+            return
         if depth == 0 and is_size(before) and is_size(now):
             _, growth = self._counts.setdefault(name, (before, now - before if step == 1 else 0))
             if not statically_known_true(now == before + growth * step):
                 raise self._loop.refused(f"{name} grows by another number in some steps")
             return
-        form = self._forms.setdefault((depth, name), _form(before))
-        if form != _form(now):
+        form = self._forms.setdefault((depth, name), self._form(before, 0))
+        if form != self._form(now, step):
             raise self._loop.refused(f"{name} changes from step to step")
+
+    def _is_number(self, value: Any) -> bool:
+        """True for a size that is computed from numbers of steps."""
+        numbers = self._loop.numbers
+        return numbers is not None and is_size(value) and numbers.has_numbers(expression_of(value))
 
     def _grown_lists(self) -> list[list[Any]]:
         """Returns the lists with one result of each step.
@@ -173,21 +242,23 @@ class KeptBetweenSteps:
             )
 
 
-def _form(value: Any, known: frozenset[int] = frozenset()) -> Any:
-    """A value without the tensors in it: equal for two values that differ in tensors alone."""
+def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = frozenset()) -> Any:
+    """A value without the tensors in it: equal for two values that differ in tensors alone, and in the
+    symbols of the same ``numbers`` of steps.
+    """
     if isinstance(value, torch.Tensor):
         return torch.Tensor
     if isinstance(value, StepIndex):
         return StepIndex, str(value.first), value.each
     if isinstance(value, _NUMBERS):
-        return type(value), str(value)
+        return type(value), str(numbers(value))
     parts = {} if isinstance(value, _WHOLE) else dict(_parts_of(value))
     if not parts and type(value) not in (dict, list, tuple):
         return type(value), id(value)
     if id(value) in known or len(known) >= _DEEPEST:
         return type(value), len(known)
     known |= {id(value)}
-    return type(value), {name: _form(part, known) for name, part in parts.items()}
+    return type(value), {name: _form(part, numbers, known) for name, part in parts.items()}
 
 
 def _parts_of(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -58,9 +58,12 @@ def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
 
 
 def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
-    """True where a name is read after ``found = torch.stack(found)`` among the statements of the function
-    itself: the list has that name no longer.
+    """True where a name is read before it is given to the list, in no loop, or after
+    ``found = torch.stack(found)`` among the statements of the function itself: the list has that name no
+    longer.
     """
+    if any(read.lineno < given.lineno for given in _given_before(function, read.id, line)):
+        return True
     return any(
         isinstance(target, ast.Name) and target.id == read.id
         for statement in getattr(function, "body", [])
@@ -71,6 +74,18 @@ def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
         and (statement.end_lineno or statement.lineno) < read.lineno
         for target in statement.targets
     )
+
+
+def _given_before(function: ast.AST, name: str, line: int) -> list[ast.Assign]:
+    """The last statement of the function itself that gives a name a value before a line."""
+    given = [
+        one
+        for one in getattr(function, "body", [])
+        if isinstance(one, ast.Assign)
+        and one.lineno < line
+        and [ast.unparse(target) for target in one.targets] == [name]
+    ]
+    return given[-1:]
 
 
 def _name_of(call: ast.Call) -> str:

@@ -44,9 +44,11 @@ class LoopResults:
     def __init__(self, n_steps: int) -> None:
         self._n_steps = n_steps
         self._origins: dict[int, ResultOrigin] = {}
+        #: the loops whose steps read numbers
+        self.loops: list[Loop] = []
 
     def __bool__(self) -> bool:
-        return bool(self._origins)
+        return bool(self._origins) or bool(self.loops)
 
     def add(self, tensor: torch.Tensor, loop: Loop, place: Place) -> None:
         """Notes a result of the step that runs."""
@@ -80,6 +82,8 @@ class LoopResults:
         """
         if isinstance(leaf, StepIndex):
             raise leaf.loop.refused("its index is read after it")
+        if isinstance(leaf, (torch.SymInt, torch.SymBool)):
+            self._check_number(leaf)
         found = self.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
         if found is None or found.loop.is_running:
             return leaf
@@ -89,6 +93,12 @@ class LoopResults:
         if found.place not in finals:
             finals[found.place] = stacked[found.place].select(0, -1)
         return finals[found.place]
+
+    def _check_number(self, number: torch.SymInt | torch.SymBool) -> None:
+        symbols = number.node.expr.free_symbols
+        for loop in self.loops if symbols else ():
+            if not loop.is_running and loop.numbers and not symbols.isdisjoint(loop.numbers):
+                raise loop.refused("a number of one of its steps is read after it")
 
     def in_a_row(self, values: Sequence[Any]) -> ResultsOfSteps | None:
         """Finds the results of all steps of a loop in a row among some values."""
@@ -110,6 +120,8 @@ class LoopResults:
         among them.
         """
         run = self.in_a_row(tensors) if isinstance(tensors, (list, tuple)) and not others else None
+        if run is not None and run.place in run.loop.joined:
+            return self._joined_parts(func, tensors, dim, run)
         if run is None or run.place not in run.loop.stacked:
             return None
         stacked = run.loop.stacked[run.place]
@@ -127,3 +139,16 @@ class LoopResults:
             for side in (before, after)
         ]
         return torch.cat([*parts[0], whole, *parts[1]], dim)
+
+    def _joined_parts(
+        self, func: Callable[..., Any], tensors: Any, dim: int, run: ResultsOfSteps
+    ) -> torch.Tensor | None:
+        """The results of all steps, whose lengths are values, in the dimension in which they are joined."""
+        whole, place = run.loop.joined[run.place]
+        if func is torch.stack or dim % whole.ndim != place or run.backwards:
+            return None
+        before, after = tensors[: run.begin], tensors[run.begin + self._n_steps :]
+        whole = whole.movedim(0, place)
+        if not before and not after:
+            return whole
+        return torch.cat([*map(self.value, before), whole, *map(self.value, after)], dim)

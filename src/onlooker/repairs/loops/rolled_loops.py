@@ -54,6 +54,8 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_op
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -64,18 +66,27 @@ import torch
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
+from ...model_source.source_loops import is_only_looped
 from ...observing.reach import Snapshot
-from ...torch_internals.sizes import statically_known_true
-from ...torch_internals.tracing import disable_proxy_modes_tracing
+from ...patches.swap import swapped
+from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
+from ...torch_internals.modes import WithoutFunctions
+from ...torch_internals.sizes import (
+    ShapeEnv,
+    free_unbacked_symbols,
+    statically_known_true,
+)
+from ...torch_internals.tracing import disable_proxy_modes_tracing, trace_environment
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
-from ..numbers.size_ints import RangeOfSizes, length_of
+from ..numbers.size_ints import RangeOfSizes, length_of, wants_int_first
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .loop_results import LoopResults
 from .scans import roll
-from .step_recorder import StepRecorder
+from .step_numbers import StepNumbers, demanded
+from .step_recorder import StepRecorder, is_of_ints
 from .steps import Loop, NotRolledError, StepIndex, mapped
 from .whole_rows import WholeRows, is_about
 
@@ -86,6 +97,8 @@ FEWEST_STEPS, MOST_STEPS = 131, 1031
 #: the first step, and the last one
 _MOST_ENDS = 2
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
+_SYMBOLS = re.compile(r"\bu\d+\b")
+_CUTS = (torch.split, torch.Tensor.split)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
 
@@ -93,7 +106,8 @@ _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 class Rolling:
     """The lines of the loops that a trace rolled, and how many steps were compared; ``visited`` are
     those of the loops of which it visited all rows but the ``refused`` ones (:mod:`.hit_rows`),
-    ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too.
+    ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too,
+    ``numbered`` those of the loops whose steps read numbers, ``unrolled`` those that are as they were.
     """
 
     lines: tuple[str, ...] = ()
@@ -101,6 +115,8 @@ class Rolling:
     visited: tuple[str, ...] = ()
     refused: tuple[tuple[str, int], ...] = ()
     ends: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
+    unrolled: tuple[str, ...] = ()
 
 
 class _TakenApart(tuple[torch.Tensor, ...]):
@@ -130,6 +146,85 @@ class _TakenApart(tuple[torch.Tensor, ...]):
         if loop is None:
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
+
+
+class _Listed(tuple[Any, ...]):
+    """What ``tolist()`` gives of a tensor with an unknown number of rows: numbers, of which a loop reads
+    those of one row a step. The tuple itself is empty, and whatever else reads it ends the trace.
+    """
+
+    #: a function, so that nobody takes what the loops remember for a part of the model
+    loops: Callable[[], RolledLoops]
+    rows: torch.Tensor
+    line: str
+
+    @classmethod
+    def of(cls, loops: RolledLoops, rows: torch.Tensor, line: str) -> _Listed:
+        """The numbers of these rows, which a line of the model asks for."""
+        listed = cls()
+        listed.loops, listed.rows, listed.line = lambda: loops, rows, line
+        return listed
+
+    @property
+    def count(self) -> Any:
+        """The number of rows."""
+        return self.rows.shape[0]
+
+    def row(self, index: StepIndex) -> Any:
+        """The numbers of the row at an index of a loop, or its number."""
+        row = self.rows[index]
+        return row.item() if row.ndim == 0 else [one.item() for one in row.unbind(0)]
+
+    def __iter__(self) -> Iterator[Any]:
+        loop = self.loops().over(self)
+        return iter(self.plain()) if loop is None else map(self.row, loop)
+
+    def __reversed__(self) -> Iterator[Any]:
+        loop = self.loops().over(self)
+        return reversed(self.plain()) if loop is None else map(self.row, loop.backwards())
+
+    def plain(self) -> Any:
+        """The list itself."""
+        with self.loops().lists_are_plain():
+            return list(self.rows.tolist())
+
+    def refused(self, *_: Any) -> Any:
+        """Raises what ends the trace: the list is read in another way than by a loop."""
+        failure = NotRolledError(self.line, "the list is read in another way than by a loop")
+        raise self.loops().failed(failure)
+
+    __len__ = __getitem__ = __contains__ = __add__ = __radd__ = __mul__ = __rmul__ = refused
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __hash__ = __bool__ = refused
+
+
+class _Pieces(_Listed):
+    """What ``torch.split(whole, lengths.tolist())`` gives: parts of a tensor, of which a loop reads one a
+    step.
+    """
+
+    _whole: torch.Tensor
+    _listed: _Listed
+    _begins: _Listed
+    _dim: int
+
+    @classmethod
+    def parts(cls, whole: torch.Tensor, listed: _Listed, dim: int, line: str) -> _Pieces:
+        """The parts of a tensor, of these lengths."""
+        pieces, lengths = cls(), listed.rows
+        pieces.loops, pieces.rows, pieces.line = listed.loops, lengths, line
+        pieces._whole, pieces._listed, pieces._dim = whole, listed, dim
+        pieces._begins = _Listed.of(listed.loops(), lengths.cumsum(0) - lengths, line)
+        demanded(lengths.sum().item() == whole.shape[dim])
+        return pieces
+
+    def row(self, index: StepIndex) -> Any:
+        """The part at an index of a loop."""
+        begin, length = self._begins.row(index), self._listed.row(index)
+        return torch.narrow(self._whole, self._dim, begin, length)
+
+    def plain(self) -> Any:
+        """The parts themselves."""
+        return torch.split(self._whole, self._listed.plain(), self._dim)
 
 
 class RolledLoops(Reader):
@@ -185,7 +280,12 @@ class RolledLoops(Reader):
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None
         self._busy = False
-        self._unseen = contextlib.ExitStack()
+        self._unseen, self._swaps = contextlib.ExitStack(), contextlib.ExitStack()
+        self._lists_are_plain = False
+        #: the last loop that was rolled
+        self._last: Loop | None = None
+        #: the lines of loops whose steps read numbers
+        self.numbered: list[str] = []
         self._results = LoopResults(self.n_steps)
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
 
@@ -193,14 +293,23 @@ class RolledLoops(Reader):
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
         frame = frame_of_model()
         line = line_of(frame) if frame is not None else ""
-        is_kept = line in self._unrolled if self._like is None else line not in self._like.lines
-        return None if is_kept else Loop(self, start, step, count, line)
+        is_rolled = self._rolls_at(line)
+        if self._like is not None:
+            is_rolled = line in self._like.lines
+        return Loop(self, start, step, count, line) if is_rolled else None
 
-    def over(self, parts: _TakenApart) -> Loop | None:
+    def _rolls_at(self, line: str) -> bool:
+        """False for a line whose loop is traced step by step; a run is not told of the lines of lists."""
+        return line not in (self._unrolled if self._like is None else self._like.unrolled)
+
+    def over(self, parts: _TakenApart | _Listed) -> Loop | None:
         """The steps over the parts of a tensor, as for a ``range``."""
-        if self._loop is not None or not self._may_roll(parts.count):
+        if self._loop is not None or self._lists_are_plain or not self._may_roll(parts.count):
             return None
-        return self._loop_of(0, 1, parts.count)
+        loop = self._loop_of(0, 1, parts.count)
+        if loop is not None and not isinstance(parts, _TakenApart):
+            loop.is_of_numbers = True
+        return loop
 
     @property
     def follows(self) -> bool:
@@ -239,6 +348,8 @@ class RolledLoops(Reader):
             return value.count
         if isinstance(value, (list, tuple)) and (run := self._results.in_a_row(value)) is not None:
             return run.loop.count + (len(value) - self.n_steps)
+        if self._last is not None and type(value) is list and len(value) >= self.n_steps:
+            raise self._last.refused("a list with an item of each step is counted")
         return length_of(value) if self.rows is None else self.rows.length(value, length_of)
 
     def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
@@ -259,10 +370,42 @@ class RolledLoops(Reader):
             return zip(*values, **options)  # noqa: B905 options has it
         return (tuple(one.row(index) for one in found) for index in loop)
 
-    def _parts_of(self, values: Any) -> _TakenApart | None:
+    def _parts_of(self, values: Any) -> _TakenApart | _Listed | None:
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
-        return values if isinstance(values, _TakenApart) else None
+        return values if isinstance(values, (_TakenApart, _Listed)) else None
+
+    @contextlib.contextmanager
+    def lists_are_plain(self) -> Iterator[None]:
+        """Inside the block ``tolist()`` is that of torch."""
+        with swapped(self, "_lists_are_plain", True):
+            yield
+
+    def _listed(self, tensor: torch.Tensor) -> _Listed | None:
+        """What stands for ``tensor.tolist()`` in a loop over it; None for any other use."""
+        is_busy = self._busy or self._lists_are_plain or self._loop is not None
+        if is_busy or tensor.ndim not in (1, 2) or not is_of_ints(tensor):
+            return None
+        if not self._may_roll(tensor.shape[0]) or not all(map(_is_plain, tensor.shape[1:])):
+            return None
+        frame = frame_of_model()
+        if frame is None or not is_only_looped(frame.f_code, frame.f_lasti):
+            return None
+        line = line_of(frame)
+        return _Listed.of(self, tensor, line) if self._rolls_at(line) else None
+
+    def __enter__(self) -> Any:
+        plain = FakeTensor.tolist  # no function of torch that a mode is told of
+
+        def tolist(tensor: FakeTensor) -> Any:
+            listed = self._listed(tensor)
+            if listed is not None:
+                return listed
+            with self.lists_are_plain():
+                return plain(tensor)
+
+        self._swaps.enter_context(swapped(FakeTensor, "tolist", tolist))
+        return self
 
     def run(self, loop: Loop) -> Iterator[Any]:
         """Yields the index of each step that is run, then makes a scan of them. Steps at its ends may
@@ -271,7 +414,7 @@ class RolledLoops(Reader):
         :raises NotRolledError: where the steps are no scan
         """
         n_ends = self._ends.count(loop.line)
-        if not loop.count >= 1 + n_ends:
+        if not self._decided(loop.count >= 1 + n_ends):
             if self._like is None or not n_ends:
                 raise loop.refused("it has no step")
             # so few steps are those of another graph, which has each of them
@@ -285,21 +428,35 @@ class RolledLoops(Reader):
             yield loop.first + loop.each * loop.count
 
     def _run(self, loop: Loop) -> Iterator[StepIndex]:
-        if not loop.count <= self.n_steps:
+        if not self._decided(loop.count <= self.n_steps):
             raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
         kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
         self.begin(loop)
+        kept.begin(frames_of_model(sys._getframe(1)))
         try:
             for _ in range(self.n_steps):
                 loop.steps.append([])
                 yield loop.index
+                self._recorder.note_conditions(loop)
                 kept.after_step(frames_of_model(sys._getframe(1)))
             kept.after_last(frames_of_model(sys._getframe(1)))
             ended = True
         finally:
             self.end(loop, ended)
         self.roll(loop)
+        kept.settle(frames_of_model(sys._getframe(1)))
+
+    def _decided(self, condition: Any) -> bool:
+        """The answer for a size; a number of steps that is a value is checked when the program runs."""
+        if isinstance(condition, torch.SymBool) and free_unbacked_symbols(condition):
+            demanded(condition)
+            return True
+        return bool(condition)
+
+    @functools.cached_property
+    def _fakes(self) -> FakeTensorMode:
+        return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
     def begin(self, loop: Loop) -> None:
         """From here on functions are those of the steps of a loop, which the trace does not see."""
@@ -307,8 +464,22 @@ class RolledLoops(Reader):
             raise self._loop.refused("there is another loop over sizes in it")
         self._loop = loop
         loop.is_running = True
-        self._recorder = StepRecorder(self._results, of_numbers=self._like is not None)
         self._unseen.enter_context(self._block())
+        environment, as_fake = trace_environment(), _same
+        if self._like is not None:
+            environment = None
+            if loop.line in self._like.numbered:
+                # a run with values, whose steps are run without them: so a number is a symbol there too
+                mode, environment = self._fakes, self._fakes.shape_env
+                as_fake = functools.partial(_without_values, mode)
+                self._unseen.enter_context(mode)
+        loop.numbers = None if environment is None else StepNumbers(environment)
+        self._recorder = StepRecorder(
+            self._results, of_numbers=self._like is not None, as_fake=as_fake
+        )
+        if environment is not None:
+            self._unseen.enter_context(environment.ignore_fresh_unbacked_symbols())
+            self._unseen.enter_context(self._recorder.answering(loop))
 
     def end(self, loop: Loop, ended: bool) -> None:
         """A loop is over: ``ended`` with its last step."""
@@ -320,12 +491,14 @@ class RolledLoops(Reader):
                 loop.refused("it ends before its last step")
 
     def __exit__(self, *error: Any) -> None:
+        self._swaps.close()
         if self._loop is not None:  # whoever has its steps may never ask for the next one
             self.end(self._loop, False)
 
     def wants(self, func: Callable[..., Any]) -> bool:
         """True for what takes a tensor apart, and for all functions within a loop and after it."""
-        return self._loop is not None or bool(self._results) or func in _SPLITS
+        is_read = self._loop is not None or bool(self._results)
+        return is_read or func in _SPLITS or func in _CUTS or func is torch.Tensor.tolist
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -333,8 +506,15 @@ class RolledLoops(Reader):
         """Records the functions of a step, and gives the results of a loop to others."""
         if func in _SPLITS and not self._busy and self._loop is None:
             return self._apart(func, *args, **kwargs)
+        if func in _CUTS and any(isinstance(one, _Listed) for one in (*args, *kwargs.values())):
+            return self._cut(*args, **kwargs)
+        if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
+            return listed
         if self._busy or is_about(func):
             return func(*args, **kwargs)
+        for one in (*args, *kwargs.values()):
+            if isinstance(one, _Listed):
+                one.refused()
         self._busy = True
         try:
             if self._loop is not None:
@@ -358,6 +538,17 @@ class RolledLoops(Reader):
         apart.loops, apart.whole, apart.dim, apart.count = self, tensor, dim, count
         return apart
 
+    def _cut(
+        self, tensor: torch.Tensor, split_size_or_sections: Any = None, dim: int = 0, **options: Any
+    ) -> Any:
+        lengths = options.get("split_size", split_size_or_sections)
+        frame = frame_of_model()
+        line = line_of(frame) if frame is not None else ""
+        is_plain = lengths.rows.ndim > 1 or self._loop is not None or not self._rolls_at(line)
+        if is_plain:
+            return torch.split(tensor, lengths.plain(), dim)
+        return _Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
+
     def roll(self, loop: Loop) -> None:
         """Makes the scan, and remembers which of its results stand for those of the steps.
 
@@ -365,10 +556,16 @@ class RolledLoops(Reader):
         """
         self._busy = True
         try:
+            self._last = loop
             if not any(loop.steps):
                 return
+            if loop.numbers is not None:
+                loop.numbers.forget_conditions()
             if roll(loop, self._results, self._recorder.blanks):
                 self.scans.append(loop.line)
+            if loop.numbers is not None and loop.numbers:
+                self.numbered.append(loop.line)
+                self._results.loops.append(loop)
             self._recorder.states.leave()
             self.rolled.append(loop.line)
         except NotRolledError:
@@ -384,6 +581,16 @@ class RolledLoops(Reader):
         if not any(map(_is_apart, tree_leaves(result, is_leaf=_is_apart))):
             return result
         return tree_map_only(_TakenApart, _as_tuple, result, is_leaf=_is_apart)
+
+    def left_number(self, error: Exception | None) -> NotRolledError | None:
+        """The error that a loop is no scan, where an error of torch is about a number of a step that Python
+        reads after the loop; None for other errors.
+        """
+        named = set(_SYMBOLS.findall(str(error)))
+        for loop in self._results.loops if error is not None else ():
+            if loop.numbers is not None and not named.isdisjoint(map(str, loop.numbers)):
+                return loop.refused("a number of one of its steps is read after it")
+        return None
 
     def value(self, leaf: Any) -> Any:
         """Returns the value that stands for a tensor of a loop after it; other values as they are.
@@ -401,14 +608,29 @@ def _as_tuple(parts: _TakenApart) -> tuple[torch.Tensor, ...]:
     return tuple(tuple.__iter__(parts))
 
 
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _without_values(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    with WithoutFunctions():  # the model reads none of these sizes
+        return mode.from_tensor(tensor, static_shapes=True)
+
+
+def _is_plain(size: Any) -> bool:
+    return not _is_symbolic(size)
+
+
 def _is_symbolic(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     loops = attempt.reader(RolledLoops)
-    failure = None if loops is None else loops.failure
-    if not isinstance(failure, NotRolledError):
+    failure = None if loops is None else loops.failure or loops.left_number(attempt.error)
+    if not isinstance(failure, NotRolledError) or wants_int_first(attempt):
         return None
     line, request = failure.line, attempt.request
     if failure.at_ends and request.ends.count(line) < _MOST_ENDS:

@@ -8,15 +8,17 @@ gives the results of all steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...torch_internals.fake_tensors import is_fake
-from ...torch_internals.sizes import statically_known_true
+from ...torch_internals.sizes import expression_of, statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
+from .step_numbers import NumberOrigin, StepSize
 from .step_recorder import Blanks
 from .steps import (
     Constant,
@@ -51,7 +53,7 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     carries = _carries(loop, first, body, blanks)
     for number, leaf in carries:
         after = blanks[number].blanks[leaf].size if number in blanks else ()
-        if _is_another(carries[number, leaf].shape, after):
+        if _is_another(carries[number, leaf].shape, after) or _own_dims(loop, after):
             raise loop.refused("a state has another shape after a step")
     written = [operation for operation in body if operation.written is not None]
     read = {
@@ -66,12 +68,19 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     stacked = [operation.written.place for operation in written if operation.written]
     lasts: dict[Place, torch.Tensor] = {}
     # in the order of a step, so that two traces of a loop give the same scan
+    parts: dict[Place, tuple[torch.Tensor, int]] = {}
     for place, tensors in sorted(results.alive(loop).items()):
-        if None not in tensors or body[place[0]].rows is not None:
+        last = tensors[-1]
+        own = () if last is None else _own_dims(loop, last.shape)
+        if last is not None and None not in tensors and len(own) == 1:
+            parts[place] = last, own[0]
+        elif own:
+            continue  # who reads it is told that it is the result of one step
+        elif None not in tensors or body[place[0]].rows is not None:
             stacked.append(place)
-        elif tensors[-1] is not None and place not in carries:
-            lasts[place] = tensors[-1]
-    is_scan = _scan(loop, body, carries, lasts, list(dict.fromkeys(stacked)))
+        elif last is not None and place not in carries:
+            lasts[place] = last
+    is_scan = _scan(loop, body, carries, lasts, list(dict.fromkeys(stacked)), parts)
     for operation in written:
         if operation.rows is not None and operation.written is not None:
             rows, index = operation.rows, operation.rows.index
@@ -79,6 +88,14 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
             values = values.flip(0) if index.each < 0 else values
             rows.whole().copy_(values.movedim(0, rows.place))
     return is_scan
+
+
+def _own_dims(loop: Loop, sizes: Sequence[Any]) -> tuple[int, ...]:
+    """The dimensions whose size is a number that the step reads."""
+    numbers = loop.numbers
+    if numbers is None or not numbers:
+        return ()
+    return tuple(d for d, size in enumerate(sizes) if numbers.has_numbers(expression_of(size)))
 
 
 def _is_another(before: Sequence[Any], after: Sequence[Any]) -> bool:
@@ -141,65 +158,243 @@ def _is_sum_from_zero(number: int, one: Operation, other: Operation) -> bool:
     return len(begun) == 1 and begun == later and isinstance(begun[0], Result)
 
 
+class _Step:
+    """The operations of a step that some results and numbers of it need, as a function of what a scan gives
+    to each step: ``rows`` of tensors, ``sums`` of the steps before, and what ``stays``.
+    """
+
+    def __init__(
+        self,
+        body: Sequence[Operation],
+        places: Iterable[Place],
+        numbers: Iterable[StepSize] = (),
+        sums: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        numbers, sums = list(numbers), sums or {}
+        needed = {place[0] for place in places} | _read_by(numbers)
+        for number in reversed(range(len(body))):
+            if number in needed or body[number].writes:
+                needed.add(number)
+                arguments = body[number].arguments
+                results = leaves_of(arguments, Result)
+                needed |= {one.operation for one in results if not one.before}
+                needed |= _read_by(leaves_of(arguments, StepSize))
+        for number, operation in enumerate(body):
+            sizes = leaves_of(operation.arguments, StepSize)
+            if operation.demands and _read_by(sizes) <= needed and _totals_of(sizes) <= sums.keys():
+                needed.add(number)
+        self.operations = {number: body[number] for number in sorted(needed)}
+        self.rows = {
+            number: one.rows.of_steps()
+            for number, one in self.operations.items()
+            if one.rows is not None
+        }
+        self.stays: dict[Any, Any] = {}
+        for operation in self.operations.values():
+            for one in leaves_of(operation.arguments, (Outer, Size)):
+                self.stays.setdefault(
+                    one, _traced(one.tensor) if isinstance(one, Outer) else one.value
+                )
+            numbers += leaves_of(operation.arguments, StepSize)
+        for one in numbers:
+            self.stays |= {Size(str(symbol), size): size for symbol, size in one.sizes.items()}
+        totals = _totals_of(numbers)
+        self.sums = {name: column for name, column in sums.items() if name in totals}
+
+    def read(self) -> list[torch.Tensor]:
+        """What the scan has a row of for each step."""
+        return [*self.rows.values(), *self.sums.values()]
+
+    def known(
+        self, before: Mapping[Place, Any], read: Sequence[Any], stays: Sequence[Any]
+    ) -> StepValues:
+        """Runs the operations of one step."""
+        known = StepValues(before, dict(zip(self.stays, stays, strict=True)))
+        known.results |= dict(zip(((number, 0) for number in self.rows), read, strict=False))
+        sums = zip(self.sums, read[len(self.rows) :], strict=False)
+        known.sums |= {name: one.item() for name, one in sums}
+        for number, operation in self.operations.items():
+            if operation.function is not None:
+                args, kwargs = mapped(operation.arguments, known.value)
+                result = operation.function(*args, **kwargs)
+                kinds = (torch.Tensor, int, torch.SymInt)
+                results = leaves_of(result, torch.Tensor) or leaves_of(result, kinds)
+                known.results |= {(number, leaf): one for leaf, one in enumerate(results)}
+        return known
+
+
+class StepValues:
+    """The values of one step: results by their places, and sums of the steps before by their names."""
+
+    def __init__(self, before: Mapping[Place, Any], stays: Mapping[Any, Any]) -> None:
+        self._before, self._stays = before, stays
+        self.results: dict[Place, Any] = {}
+        self.sums: dict[str, Any] = {}
+
+    def value(self, one: Any) -> Any:
+        """The value of an argument of an operation."""
+        if isinstance(one, Result):
+            return self._before[one.place] if one.before else self.results[one.place]
+        if isinstance(one, StepSize):
+            return one.value(self._number, lambda size: self._stays[Size(str(size), None)])
+        return self._stays[one] if isinstance(one, (Outer, Size)) else one.value
+
+    def _number(self, origin: NumberOrigin) -> Any:
+        if origin.total:
+            return self.sums[origin.total]
+        result = self.results[origin.operation, origin.leaf]
+        return result if origin.dim is None else result.shape[origin.dim]
+
+
+def _totals_of(numbers: Iterable[StepSize]) -> set[str]:
+    """The names of the totals in numbers."""
+    return {o.total for number in numbers for o in number.origins if o.total}
+
+
+def _no_number(origin: NumberOrigin) -> Any:
+    raise LookupError(f"{origin} is a number of a step")
+
+
+def _read_by(numbers: Iterable[StepSize]) -> set[int]:
+    """The operations that give numbers."""
+    return {o.operation for number in numbers for o in number.origins if not o.total}
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The results of all steps one after another in the first dimension of ``whole``; ``begins`` has the place
+    of each.
+    """
+
+    whole: torch.Tensor
+    begins: torch.Tensor
+    dim: int
+
+    @classmethod
+    def of(cls, last: torch.Tensor, dim: int, lengths: torch.Tensor) -> _Joined:
+        """The tensor for results as that of the ``last`` step, of these ``lengths``."""
+        total: Any = lengths.sum().item()
+        rest = (size for place, size in enumerate(last.shape) if place != dim)
+        whole = torch.zeros((total, *rest), dtype=last.dtype, device=last.device)
+        return cls(whole, lengths.cumsum(0) - lengths, dim)
+
+    def written(
+        self, whole: torch.Tensor, begin: torch.Tensor, result: torch.Tensor
+    ) -> torch.Tensor:
+        """The tensor with the result of a step."""
+        rows = result.movedim(self.dim, 0)
+        places = begin + torch.arange(rows.shape[0], device=rows.device)
+        return whole.index_put((places,), rows)
+
+
+def _numbers_of_all(
+    loop: Loop,
+    body: Sequence[Operation],
+    numbers: Sequence[StepSize],
+    sums: Mapping[str, torch.Tensor] | None = None,
+) -> list[torch.Tensor]:
+    """Numbers of all steps, each as a tensor with one a step.
+
+    :raises NotRolledError: for a number that hangs on the steps before
+    """
+    if not numbers:
+        return []
+    step, sums = _Step(body, (), numbers, sums), sums or {}
+    arguments = [one.arguments for one in step.operations.values()]
+    is_before = any(one.before for one in leaves_of(arguments, Result))
+    if is_before or not _totals_of([*numbers, *leaves_of(arguments, StepSize)]) <= sums.keys():
+        raise loop.refused("a size of a step hangs on the steps before")
+    read = step.read() or [torch.zeros(loop.count)]
+    n_read = 1 + len(read)
+
+    def count(begun: torch.Tensor, *values: torch.Tensor) -> list[torch.Tensor]:
+        known = step.known({}, values[: n_read - 1], values[n_read - 1 :])
+        found = [torch.scalar_tensor(known.value(number), dtype=torch.int64) for number in numbers]
+        return [begun.clone(), *found]
+
+    return list(scan_op(count, [torch.zeros(1)], read, tuple(step.stays.values())))[1:]
+
+
 def _scan(
     loop: Loop,
     body: Sequence[Operation],
     carries: Mapping[Place, torch.Tensor],
     lasts: Mapping[Place, torch.Tensor],
     wanted: Sequence[Place],
+    parts: Mapping[Place, tuple[torch.Tensor, int]],
 ) -> bool:
     """One ``scan`` for all steps: it gives what a step has from the one before, ``lasts`` of the
-    last step, and what is ``wanted`` of all. False where there is nothing to compute.
+    last step, what is ``wanted`` of all, and ``parts`` whose length is a value, in one tensor. False where
+    there is nothing to compute.
     """
-    needed = {place[0] for place in (*carries, *lasts, *wanted)}
-    for number in reversed(range(len(body))):
-        if number in needed or body[number].writes:
-            needed.add(number)
-            needed |= {
-                one.operation for one in leaves_of(body[number].arguments, Result) if not one.before
-            }
-    steps = {number: body[number] for number in sorted(needed)}
-    rows = {number: one.rows.of_steps() for number, one in steps.items() if one.rows is not None}
-    stays: dict[Any, Any] = {}
-    for operation in steps.values():
-        for one in leaves_of(operation.arguments, (Outer, Size)):
-            stays.setdefault(one, _traced(one.tensor) if isinstance(one, Outer) else one.value)
-    stacked = [place for place in wanted if place[0] not in rows]
+    sums = _sums(loop, body)
+    lengths = [_length_in_step(loop, *part) for part in parts.values()]
+    counts = _numbers_of_all(loop, body, lengths, sums)
+    joined = [
+        _Joined.of(*part, column) for part, column in zip(parts.values(), counts, strict=True)
+    ]
+    demands = [one.arguments for one in body if one.demands]
+    numbers = leaves_of(demands, StepSize)
+    step = _Step(body, (*carries, *lasts, *wanted, *parts), numbers, sums)
+    stacked = [place for place in wanted if place[0] not in step.rows]
     # a result of the last step alone is a state that no step reads
     unread = (torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in lasts.values())
-    begun = [*map(_copied, carries.values()), *unread]
-    read = list(rows.values())
+    begun = [*map(_copied, carries.values()), *unread, *(one.whole for one in joined)]
+    read = [*step.read(), *(one.begins for one in joined)]
 
-    def step(*values: torch.Tensor) -> list[torch.Tensor]:
-        n_begun, n_read = len(begun), len(read)
+    def run(*values: torch.Tensor) -> list[torch.Tensor]:
+        n_begun, n_read = len(begun), len(begun) + len(read)
         before = dict(zip(carries, values[:n_begun], strict=False))
-        known = dict(zip(((n, 0) for n in rows), values[n_begun : n_begun + n_read], strict=False))
-        constant = dict(zip(stays, values[n_begun + n_read :], strict=True))
-
-        def value(one: Any) -> Any:
-            if isinstance(one, Result):
-                return before[one.place] if one.before else known[one.place]
-            return constant[one] if isinstance(one, (Outer, Size)) else one.value
-
-        for number, operation in steps.items():
-            if operation.function is not None:
-                args, kwargs = mapped(operation.arguments, value)
-                results = leaves_of(operation.function(*args, **kwargs), torch.Tensor)
-                known |= {(number, leaf): result for leaf, result in enumerate(results)}
-        nexts = [known[place] for place in (*carries, *lasts)] or [values[0]]
+        known = step.known(before, values[n_begun:n_read], values[n_read:])
+        n_joined = len(joined)
+        wholes = values[n_begun - n_joined : n_begun]
+        begins = values[n_read - n_joined : n_read]
+        nexts = [known.results[place] for place in (*carries, *lasts)] + [
+            one.written(whole, begin, known.results[place])
+            for one, whole, begin, place in zip(joined, wholes, begins, parts, strict=True)
+        ]
         # results of a scan share no memory with its inputs or with each other
-        given = (*nexts, *(known[place] for place in stacked))
+        given = (*(nexts or [values[0]]), *(known.results[place] for place in stacked))
         return list(map(_copied, given))
 
     is_scan = bool(begun or stacked)
     if is_scan:
         begun = begun or [torch.zeros(1)]  # scan asks for a state
         read = read or [torch.zeros(loop.count)]  # and for rows
-        results = list(scan_op(step, begun, read, tuple(stays.values())))
+        results = list(scan_op(run, begun, read, tuple(step.stays.values())))
         loop.finals.update(zip((*carries, *lasts), results, strict=False))
+        wholes = results[len(begun) - len(joined) : len(begun)]
+        for place, whole, one in zip(parts, wholes, joined, strict=True):
+            loop.joined[place] = whole, one.dim
         loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
-    loop.stacked.update((place, rows[place[0]]) for place in wanted if place[0] in rows)
+    loop.stacked.update((place, step.rows[place[0]]) for place in wanted if place[0] in step.rows)
     return is_scan
+
+
+def _length_in_step(loop: Loop, last: torch.Tensor, dim: int) -> StepSize:
+    """The length of a result of the last step that was run, as a formula of the numbers of a step."""
+    step, size = len(loop.steps) - 1, expression_of(last.shape[dim])
+    found = None if loop.numbers is None else loop.numbers.formula_of(size, step)
+    if found is None:
+        raise loop.refused("the length of a result is no number of its step")
+    return found
+
+
+def _sums(loop: Loop, body: Sequence[Operation]) -> dict[str, torch.Tensor]:
+    """The totals of a loop before each step, by name; the loop gets those after the last one."""
+    totals = {} if loop.numbers is None else loop.numbers.totals
+    values = {name: total for name, total in totals.items() if total.growth.origins}
+    columns = _numbers_of_all(loop, body, [total.growth for total in values.values()])
+    found = {}
+    for (name, total), column in zip(values.items(), columns, strict=True):
+        found[name] = column.cumsum(0) - column + total.begin
+        total.end = (column.sum() + total.begin).item()
+    for name, total in totals.items():
+        if name not in values:  # it grows by the same size in each step
+            each = total.growth.value(_no_number, total.growth.sizes.__getitem__)
+            found[name] = torch.arange(loop.count) * each + total.begin
+            total.end = total.begin + each * loop.count
+    return found
 
 
 def _traced(tensor: torch.Tensor) -> torch.Tensor:

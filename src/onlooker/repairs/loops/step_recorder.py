@@ -7,15 +7,24 @@ tensor of that shape stands for it. A step that differs is found when the steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 
-from ...torch_internals.sizes import statically_known_true
+from ...patches.swap import swapped
+from ...torch_internals.sizes import (
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    SymNode,
+    statically_known_true,
+)
 from ..repeated_operators import Blank
 from .loop_results import LoopResults
+from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
     Loop,
@@ -33,11 +42,13 @@ from .steps import (
 )
 from .written_states import WrittenStates, result_of_write
 
-__all__ = ["Blanks", "StepRecorder"]
+__all__ = ["Blanks", "StepRecorder", "is_of_ints"]
 
+_NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__}
 _READS_VALUES = {
-    *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
-    *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
+    *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
+    *(torch.Tensor.__bool__, torch.Tensor.__float__),
+    *_NUMBERS,
 }
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXTS = ("autocast", "set_grad_enabled")
@@ -66,9 +77,20 @@ class StepRecorder:
     tensors that steps write to. With ``of_numbers`` a scan has the plain numbers of sizes that are symbols.
     """
 
-    def __init__(self, results: LoopResults, *, of_numbers: bool = False) -> None:
-        self._results, self._of_numbers = results, of_numbers
+    def __init__(
+        self,
+        results: LoopResults,
+        *,
+        of_numbers: bool = False,
+        as_fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    ) -> None:
+        self._results, self._of_numbers, self._as_fake = results, of_numbers, as_fake
         self.blanks: dict[int, Blanks] = {}
+        self._later: dict[int, Blanks] = {}
+        #: rows with the number of the step that has read them
+        self._rows_read: dict[Rows, tuple[int, Any]] = {}
+        #: the conditions on numbers of steps that are noted
+        self._known: set[Any] = set()
         self.states = WrittenStates(results)
 
     def call(
@@ -79,6 +101,9 @@ class StepRecorder:
         :raises NotRolledError: for a function that no step of a scan can have
         """
         name = name_of(func)
+        self.note_conditions(loop)
+        if func in _NUMBERS and loop.numbers is not None and is_of_ints(args[0]):
+            return self._number(loop, loop.numbers, args[0])
         if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
             raise loop.refused(f"a step has {name}")
         if func is torch.Tensor.__setitem__ and leaves_of(args[1], StepIndex):
@@ -119,9 +144,13 @@ class StepRecorder:
         if repeated is not None:
             self._note(loop, operation, repeated.results)
             return repeated.value
-        args, kwargs = mapped((args, kwargs), self._results.value)
+        args, kwargs = mapped((args, kwargs), self._without_values)
         result = func(*args, **kwargs)
         results = leaves_of(result, torch.Tensor)
+        if loop.numbers is not None:
+            # an operator of torch demands its own conditions again in a scan
+            loop.numbers.sees(results, len(loop.steps[-1]), len(loop.steps) - 1)
+            self._known |= {condition for _, condition in loop.numbers.conditions()}
         if results or result is None:
             tensors = leaves_of((args, kwargs), torch.Tensor)
             given = {id(leaf) for leaf in tensors}
@@ -132,17 +161,89 @@ class StepRecorder:
                 self._remember(loop, result)
         return result
 
+    def _without_values(self, leaf: Any) -> Any:
+        value = self._results.value(leaf)
+        return self._as_fake(value) if isinstance(value, torch.Tensor) else value
+
+    def _number(self, loop: Loop, numbers: StepNumbers, tensor: torch.Tensor) -> torch.SymInt:
+        """A number that a step reads from a tensor with one int."""
+        step, operation = (
+            loop.steps[-1],
+            Operation(torch.Tensor.item, ((self._reference(loop, tensor),), {})),
+        )
+        if operation in step:
+            return numbers.number(NumberOrigin(step.index(operation)), len(loop.steps) - 1)
+        step.append(operation)
+        return numbers.number(NumberOrigin(len(step) - 1), len(loop.steps) - 1)
+
+    def note_conditions(self, loop: Loop) -> None:
+        """Notes the conditions on numbers of the step that the model itself demands, as by
+        ``torch._check(length > 0)``.
+        """
+        step, n_steps = loop.steps[-1], len(loop.steps)
+        while n_steps > 3 and loop.numbers is not None and len(step) < len(loop.steps[1]):
+            operation = loop.steps[1][len(step)]
+            if operation.function is not demanded:
+                break
+            step.append(operation)  # of the same symbols it is known
+        for _, condition in () if loop.numbers is None else list(loop.numbers.conditions()):
+            if condition in self._known:
+                continue
+            self._known.add(condition)
+            found = self._formula(loop, condition)
+            if found is not None:
+                loop.steps[-1].append(Operation(demanded, ((found,), {})))
+
+    @contextlib.contextmanager
+    def answering(self, loop: Loop) -> Iterator[None]:
+        """Inside the block questions about numbers of a step that torch cannot decide have the answer of all
+        numbers of 2 and more, which the step demands.
+        """
+        below, known = ShapeEnv.evaluate_sym_node, dict[Any, bool | None]()
+
+        def evaluate(self_: ShapeEnv, node: SymNode, *args: Any, **kwargs: Any) -> Any:
+            question = node.expr
+            if question not in known:
+                try:
+                    return below(self_, node, *args, **kwargs)
+                except GuardOnDataDependentSymNode:
+                    known[question] = (
+                        None if loop.numbers is None else loop.numbers.assumed(question)
+                    )
+                    if known[question] is None:
+                        raise
+            answer = known[question]
+            if answer is None:
+                return below(self_, node, *args, **kwargs)
+            holds = self._formula(loop, question if answer else sympy.Not(question))
+            loop.steps[-1].append(Operation(demanded, ((holds,), {})))
+            return sympy.sympify(answer)
+
+        with swapped(ShapeEnv, "evaluate_sym_node", evaluate):
+            yield
+
+    def _formula(self, loop: Loop, expression: Any) -> StepSize | None:
+        try:
+            step = len(loop.steps) - 1
+            return None if loop.numbers is None else loop.numbers.formula_of(expression, step)
+        except LookupError as error:
+            raise loop.refused(str(error)) from error
+
     def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
         """Returns the result of an operation in a step after the second one, where it gave new
         tensors there: tensors of the same shapes; None where it has to be computed.
 
         Only what steps do is looked at, and a step that differs is found in the end.
         """
-        number = len(loop.steps[-1])
-        blanks = self.blanks.get(number) if len(loop.steps) > 2 else None
+        number, n_steps = len(loop.steps[-1]), len(loop.steps)
+        # the shapes are those of the second step; with numbers they are those of the step two before
+        memory = self._later if loop.numbers and n_steps % 2 else self.blanks
+        blanks = memory.get(number) if n_steps > (3 if loop.numbers else 2) else None
         if blanks is None or loop.steps[1][number] != operation:
             return None
         results = [blank.fresh() for blank in blanks.blanks]
+        if loop.numbers is not None:
+            loop.numbers.sees(results, number, n_steps - 1)
         return Repeated(results[0] if blanks.kind is None else blanks.kind(results), results)
 
     def _remember(self, loop: Loop, result: Any) -> None:
@@ -151,12 +252,16 @@ class StepRecorder:
         """
         several = type(result) in (tuple, list)
         tensors = result if several else (result,)
-        if len(loop.steps) != 2 or not all(isinstance(one, torch.Tensor) for one in tensors):
+        is_later = bool(loop.numbers) and len(loop.steps) == 3
+        if len(loop.steps) != 2 and not is_later:
+            return
+        if not all(isinstance(one, torch.Tensor) for one in tensors):
             return
         blanks = [blank for blank in map(Blank.of, tensors) if blank is not None]
         if len(blanks) == len(tensors):
             kind = type(result) if several else None
-            self.blanks[len(loop.steps[1]) - 1] = Blanks(tuple(blanks), kind)
+            memory = self._later if is_later else self.blanks
+            memory[len(loop.steps[-1]) - 1] = Blanks(tuple(blanks), kind)
 
     def _note(
         self, loop: Loop, operation: Operation, results: Sequence[Any], given: Iterable[int] = ()
@@ -166,6 +271,8 @@ class StepRecorder:
         for number, leaf in enumerate(results):
             if id(leaf) not in given:
                 self._results.add(leaf, loop, (len(step), number))
+        if loop.numbers is not None:
+            loop.numbers.sees(results, len(step), len(loop.steps) - 1)
         step.append(operation)
 
     def _reference(self, loop: Loop, leaf: Any) -> Any:
@@ -182,6 +289,10 @@ class StepRecorder:
             if before:
                 loop.shares(leaf)
             return Result(*found.place, bool(before))
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            formula = self._formula(loop, leaf.node.expr)
+            if formula is not None:
+                return formula
         if isinstance(leaf, (torch.SymInt, torch.SymFloat)):
             return Size(str(leaf.node.expr), leaf.node.hint if self._of_numbers else leaf)
         return Constant(type(leaf), leaf)
@@ -217,10 +328,13 @@ class StepRecorder:
         entries, is_cut = _of_one_row(loop, key)
         rows = self._rows(loop, args[0], entries)
         operation = Operation(None, rows=rows)
+        if loop.is_of_numbers and self._rows_read.get(rows, (0, None))[0] == len(loop.steps):
+            return self._rows_read[rows][1]
         repeated = self._repeated(loop, operation)
-        row = rows.of_first_index() if repeated is None else repeated.value
+        row = self._as_fake(rows.of_first_index()) if repeated is None else repeated.value
         self._note(loop, operation, [row])
         self._remember(loop, row)
+        self._rows_read[rows] = len(loop.steps), row
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
@@ -260,6 +374,11 @@ class StepRecorder:
             raise loop.refused("a step writes something else than a row of its own")
         loop.shares(value)
         loop.steps[-1].append(Operation(None, rows=rows, written=source))
+
+
+def is_of_ints(tensor: torch.Tensor) -> bool:
+    """True for a tensor of whole numbers."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
 def _in_two(loop: Loop, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -16,6 +16,7 @@ import torch
 
 from ...torch_internals.sizes import statically_known_true
 from ..trace_mode import InVainError
+from .step_numbers import StepNumbers, demanded
 
 __all__ = [
     "Constant",
@@ -217,6 +218,11 @@ class Operation:
     written: Result | None = None
 
     @property
+    def demands(self) -> bool:
+        """True for a condition on numbers of the step."""
+        return self.function is demanded
+
+    @property
     def writes(self) -> bool:
         """True where the function writes to an argument."""
         return self.function is not None and writes(self.function, self.arguments[1])
@@ -247,6 +253,12 @@ class Loop:
         self.steps: list[list[Operation]] = []
         self.finals: dict[Place, torch.Tensor] = {}
         self.stacked: dict[Place, torch.Tensor] = {}
+        #: the results of all steps, one after another in a dimension, whose sizes are numbers of the steps
+        self.joined: dict[Place, tuple[torch.Tensor, int]] = {}
+        #: the numbers that steps read; None for a loop whose steps read none
+        self.numbers: StepNumbers | None = None
+        #: True for a loop over numbers themselves
+        self.is_of_numbers = False
         #: the memory of tensors that other steps, or others, can read; kept, so that no other has
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 
+import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 
 Run = Callable[[torch.nn.Linear, torch.Tensor, torch.Tensor], object]
@@ -272,7 +274,7 @@ def test_what_python_keeps_of_a_number_is_never_wrong(run: Run) -> None:
     assert all(served[:2])
 
 
-def test_parts_of_other_numbers_run_in_onnx(tmp_path: object) -> None:
+def test_parts_of_other_numbers_run_in_onnx() -> None:
     model, program = exported(attention_of_parts)
     onnx = program.to("onnx")
     for lengths in ((7,), (3, 5, 2, 4), (2, 2)):
@@ -313,3 +315,12 @@ def test_images_of_a_grid_are_served_for_other_numbers_and_sizes_of_images() -> 
         given = images(*grids)
         with torch.no_grad():
             torch.testing.assert_close(program(*given), model(*given), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("run", [attention_of_parts, pytest.param(slices, marks=pytest.mark.slow)])
+def test_a_saved_program_serves_other_numbers_of_steps(run: Run, tmp_path: Path) -> None:
+    model, program = exported(run)
+    program.save(tmp_path)
+    again = onlooker.load(tmp_path)
+    for lengths in ((7,), (3, 5, 2, 4), (2, 2)):
+        assert agree(again, model, lengths), lengths

@@ -16,7 +16,9 @@ tensor too: of the sums of all steps before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +72,16 @@ class StepSize:
         """The value of the formula, where ``number`` gives those of a step, and ``size`` those from outside."""
         known = {origin.symbol: number(origin) for origin in self.origins}
         known |= {symbol: size(symbol) for symbol in self.sizes}
-        return sympy_interp(PythonReferenceAnalysis, known, self.formula)
+        return sympy_interp(_Formulas, known, self.formula)
+
+
+class _Formulas(PythonReferenceAnalysis):
+    """Computes formulas of sizes by functions that torch can save."""
+
+    @staticmethod
+    def sym_sum(args: Sequence[Any]) -> Any:
+        """A sum: ``torch.sym_sum`` is in no file."""
+        return functools.reduce(operator.add, args)
 
 
 @dataclass(slots=True)

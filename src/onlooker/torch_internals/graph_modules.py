@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node, map_arg
 from .fake_tensors import mode_of
 
 __all__ = [
+    "add_up_sums",
     "called",
     "changed_graphs",
     "copied_module",
@@ -62,6 +64,19 @@ def changed_graphs(
     finally:
         for module, graph in before:
             module.graph = graph
+
+
+def add_up_sums(graph: Graph) -> None:
+    """Writes ``torch.sym_sum([a, b, c])`` as ``a + b + c``, which torch can save, and converters know."""
+    for node in graph.find_nodes(op="call_function", target=torch.sym_sum):
+        terms: Any = node.args[0]
+        total = terms[0]
+        with graph.inserting_before(node):
+            for term in terms[1:]:
+                total = graph.call_function(operator.add, (total, term))
+                total.meta = dict(node.meta)
+        node.replace_all_uses_with(total)
+        graph.erase_node(node)
 
 
 def called(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:

@@ -50,7 +50,7 @@ from ..repairs.numbers.size_ints import ends_a_trace
 from ..repairs.repair import Attempt, Repair, Retry, Setup, TraceRequest
 from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
 from ..repairs.watched_sizes import WATCHED_SIZES
-from ..torch_internals.graph_modules import modules_of
+from ..torch_internals.graph_modules import add_up_sums, modules_of
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import dynamo_config, lazy_graph_module
 from .dim_names import takes_names
@@ -450,6 +450,7 @@ def _export(
     take_weights_apart(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
     for module in modules_of(program):
+        add_up_sums(module.graph)
         module.graph.eliminate_dead_code(_has_effects)
         module.recompile()
     return program

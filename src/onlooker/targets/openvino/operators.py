@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ...torch_internals.graph_modules import replace_for_others
+from ...torch_internals.graph_modules import add_up_sums, replace_for_others
 from ...torch_internals.operators import sym_sqrt
 from ...torch_internals.tracing import decomp
 from ..fixed_ranks import squeezed_axes
@@ -66,6 +66,7 @@ def _same() -> dict[Any, Any]:
 def use_known_operators(module: GraphModule) -> None:
     """Replaces the operators in the graph of a module; what it computes stays the same."""
     same = _same()
+    add_up_sums(module.graph)
     for node in list(module.graph.nodes):
         if node.op != "call_function":
             continue
@@ -76,8 +77,6 @@ def use_known_operators(module: GraphModule) -> None:
         elif node.target in _TO:
             node.kwargs = {"dtype": _TO[node.target]}
             node.target = _aten._to_copy.default
-        elif node.target is torch.sym_sum:
-            _add_up(module.graph, node)
         elif node.target is _aten.cat.default:
             _leave_out_nothing(node)
         elif node.target is _aten.clone.default:
@@ -98,18 +97,6 @@ def _convert_after(graph: Graph, node: Node) -> None:
         number = graph.call_function(_aten._to_copy.default, (node,), {"dtype": torch.int64})
     number.meta = dict(node.meta)
     replace_for_others(node, number)
-
-
-def _add_up(graph: Graph, node: Node) -> None:
-    """``sym_sum([a, b, c])`` as ``a + b + c``."""
-    terms: Any = node.args[0]
-    total = terms[0]
-    with graph.inserting_before(node):
-        for term in terms[1:]:
-            total = graph.call_function(operator.add, (total, term))
-            total.meta = dict(node.meta)
-    node.replace_all_uses_with(total)
-    graph.erase_node(node)
 
 
 def _leave_out_nothing(node: Node) -> None:

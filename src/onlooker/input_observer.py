@@ -328,6 +328,7 @@ class InputObserver:
         store = self._watcher.store(method_name)
         overrides = _with_weights(overrides, store)
         lab = self._lab(store, runs)
+        lab.rolls_numbers = target.rolls_numbers
         check_runs_alone(lab.model)
         check_exportable(store.samples, store.unsaved)
         with telling_blocks_apart(store.model), lifting_adapters(store.model):

@@ -6,7 +6,7 @@ import torch
 
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
-from onlooker.materialise.domain import Domain, clamped_to_domain
+from onlooker.materialise.domain import Domain, Grids, clamped_to_domain
 from onlooker.materialise.facts import Fact
 
 TIME = Axis(Path((Name("features"),)), 2)
@@ -23,3 +23,17 @@ def test_lengths_stay_between_1_and_the_size_of_their_axis() -> None:
 def test_indices_into_an_axis_begin_at_0() -> None:
     indices = Domain(frozenset({Fact.INTS}), 5, 7, below=(TIME,))
     assert clamped_to_domain(torch.tensor([6, 7]), indices, {TIME: 3}).tolist() == [0, 1]
+
+
+def test_grids_have_the_area_that_is_asked_and_sides_in_their_steps() -> None:
+    patches = Axis(Path((Name("patches"),)), 0)
+    grids = Grids(patches, 1, (1, 2, 4))
+    for number, area in ((1, 8), (2, 16), (3, 80), (5, 1000)):
+        found = grids.with_area(torch.tensor([[1, 2, 4]] * number), area)
+        assert int(found.prod(1).sum()) == area
+        assert (found % torch.tensor([1, 2, 4])).sum() == 0
+        assert int(found.min()) > 0
+    kept = torch.tensor([[2, 4, 4], [1, 2, 8]])
+    assert grids.with_area(kept, 48) is kept
+    for area in (9, 8):  # no multiple of the steps, and too little for two grids
+        assert grids.with_area(kept, area) is kept

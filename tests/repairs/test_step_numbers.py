@@ -324,3 +324,14 @@ def test_a_saved_program_serves_other_numbers_of_steps(run: Run, tmp_path: Path)
     again = onlooker.load(tmp_path)
     for lengths in ((7,), (3, 5, 2, 4), (2, 2)):
         assert agree(again, model, lengths), lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["openvino", "aoti"])
+def test_targets_without_such_loops_serve_the_watched_numbers_of_parts(target: str) -> None:
+    model, observer = Packed(attention_of_parts).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for lengths in ((3, 5), (4, 2, 6)):
+            model(*call(*lengths))
+    program = observer.export(to=target)
+    assert [agree(program, model, lengths) for lengths in ((2, 4), (3, 5, 2))] == [True, True]

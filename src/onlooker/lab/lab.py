@@ -59,6 +59,8 @@ class Lab(CountedRuns, Record):
         self.written: set[str] = set()
         self.kept: Kept = Kept()
         self.stages: Stages = Stages()
+        #: True where loops whose steps read numbers may be operators of a graph
+        self.rolls_numbers = True
         self._memo = Memo()
 
     # ------------------------------------------------------------------------------------ the model

@@ -71,6 +71,12 @@ class Target(Protocol):
     def needs_bounds(self) -> bool:
         """True where every size needs a greatest one before a graph is converted."""
 
+    @property
+    def rolls_numbers(self) -> bool:
+        """True where a loop whose steps read numbers from tensors may be one operator of a graph; else it is
+        traced step by step for this target.
+        """
+
     def require(self) -> None:
         """Passes when the target can be used here.
 

@@ -294,6 +294,7 @@ class FlatRun:
             reach=self._held,
             ranges=ranges,
             ends=request.ends,
+            numbers=self.lab.rolls_numbers,
         )
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
         self._remembered = Remembered(self.lab.subject.watched)

@@ -240,7 +240,8 @@ class RolledLoops(Reader):
     model takes apart. ``n_steps`` are compared, and no graph is for more.
 
     With ``like`` the loops that a trace rolled are rolled in a run with plain sizes: those, and no
-    others. ``unseen`` is a block in which the steps are run.
+    others. ``unseen`` is a block in which the steps are run. Without ``numbers`` a loop whose steps read
+    numbers from tensors is traced step by step.
     """
 
     def __init__(
@@ -254,7 +255,9 @@ class RolledLoops(Reader):
         reach: Callable[[], Snapshot] | None = None,
         ranges: RangeTensors | None = None,
         ends: Sequence[str] = (),
+        numbers: bool = True,
     ) -> None:
+        self._of_numbers = numbers
         self._ends = ends if like is None else like.ends
         self._reach = Snapshot if reach is None else reach
         self.n_steps = n_steps if like is None else like.n_steps
@@ -383,7 +386,8 @@ class RolledLoops(Reader):
 
     def _listed(self, tensor: torch.Tensor) -> _Listed | None:
         """What stands for ``tensor.tolist()`` in a loop over it; None for any other use."""
-        is_busy = self._busy or self._lists_are_plain or self._loop is not None
+        is_busy = self._busy or self._lists_are_plain or not self._of_numbers
+        is_busy = is_busy or self._loop is not None
         if is_busy or tensor.ndim not in (1, 2) or not is_of_ints(tensor):
             return None
         if not self._may_roll(tensor.shape[0]) or not all(map(_is_plain, tensor.shape[1:])):
@@ -465,7 +469,7 @@ class RolledLoops(Reader):
         self._loop = loop
         loop.is_running = True
         self._unseen.enter_context(self._block())
-        environment, as_fake = trace_environment(), _same
+        environment, as_fake = trace_environment() if self._of_numbers else None, _same
         if self._like is not None:
             environment = None
             if loop.line in self._like.numbered:

@@ -127,6 +127,7 @@ class Aoti:
     reading: tuple[str, ...] = ()
     precisions: tuple[str, ...] = INTEGERS
     needs_bounds = False
+    rolls_numbers = False
 
     def require(self) -> None:
         """Passes when there is a C++ compiler; ``CXX`` names another one than g++.

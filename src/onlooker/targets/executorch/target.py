@@ -45,6 +45,7 @@ class Executorch:
     reading: tuple[str, ...] = ()
     precisions: tuple[str, ...] = INTEGERS
     needs_bounds = True
+    rolls_numbers = False
 
     def require(self) -> None:
         """Passes when executorch is installed.

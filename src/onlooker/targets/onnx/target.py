@@ -63,6 +63,7 @@ class Onnx:
     reading: tuple[str, ...] = SETTINGS
     precisions: tuple[str, ...] = ("fp16", "bf16", "int8", "int4", "int8-static")
     needs_bounds = False
+    rolls_numbers = True
 
     def require(self) -> None:
         """Passes when onnx, onnxscript and onnxruntime can be imported.

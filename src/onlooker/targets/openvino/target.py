@@ -143,6 +143,7 @@ class OpenVino:
     reading: tuple[str, ...] = SETTINGS
     precisions: tuple[str, ...] = ("fp16", "int8", "int4", "int8-static")
     needs_bounds = False
+    rolls_numbers = False
 
     def require(self) -> None:
         """Passes when openvino can be imported.

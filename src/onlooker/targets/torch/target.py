@@ -113,6 +113,7 @@ class TorchFiles:
     reading: tuple[str, ...] = ("operators",)
     precisions: tuple[str, ...] = INTEGERS
     needs_bounds = False
+    rolls_numbers = True
 
     def require(self) -> None:
         """Passes: torch is there."""

@@ -1,0 +1,104 @@
+"""What the source says of lists that a loop goes over, and of names to which it adds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from onlooker.model_source.source_loops import is_only_looped, names_added_to
+
+
+class Numbers:
+    """Notes whether its list is read by a loop alone."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def tolist(self) -> list[int]:
+        frame = sys._getframe(1)
+        self.found.append(is_only_looped(frame.f_code, frame.f_lasti))
+        return [1, 2]
+
+
+def split(values: object, lengths: object) -> list[object]:
+    return [values, lengths]
+
+
+def loop(numbers: Numbers) -> None:
+    for _ in numbers.tolist():
+        pass
+
+
+def comprehension(numbers: Numbers) -> object:
+    return [one + 1 for one in numbers.tolist()]
+
+
+def zipped(numbers: Numbers) -> object:
+    return [a + b + c for a, (b, c) in enumerate(zip(numbers.tolist(), range(2), strict=True))]
+
+
+def parts(numbers: Numbers) -> object:
+    return split(numbers, numbers.tolist())
+
+
+def named(numbers: Numbers) -> object:
+    lengths = numbers.tolist()
+    for one in lengths:
+        print(one)
+    return split(numbers, lengths)
+
+
+def counted(numbers: Numbers) -> object:
+    return len(numbers.tolist())
+
+
+def named_and_counted(numbers: Numbers) -> object:
+    lengths = numbers.tolist()
+    return [one * 2 for one in lengths], len(lengths)
+
+
+def given_twice(numbers: Numbers) -> object:
+    lengths = numbers.tolist()
+    lengths = [*lengths, 3]
+    return [one * 2 for one in lengths]
+
+
+def added(numbers: Numbers) -> object:
+    return [one * 2 for one in numbers.tolist() * 2]
+
+
+def kept(numbers: Numbers) -> object:
+    found: list[int] = [0]
+    found.extend(numbers.tolist())
+    return found
+
+
+@pytest.mark.parametrize("run", [loop, comprehension, zipped, parts, named])
+def test_a_loop_alone_reads_a_list(run: Callable[[Numbers], object]) -> None:
+    numbers = Numbers()
+    run(numbers)
+    assert numbers.found == [True]
+
+
+@pytest.mark.parametrize("run", [counted, named_and_counted, given_twice, added, kept])
+def test_a_list_is_read_by_others_too(run: Callable[[Numbers], object]) -> None:
+    numbers = Numbers()
+    run(numbers)
+    assert numbers.found == [False]
+
+
+def sums(lengths: list[int]) -> tuple[int, int, int]:
+    start, end, greatest = 0, 1, 0
+    for length in lengths:
+        start += length
+        end = end + length
+        greatest = max(greatest, length)
+    return start, end, greatest
+
+
+def test_names_to_which_a_loop_adds() -> None:
+    line = sums.__code__.co_firstlineno + 2
+    assert names_added_to(__file__, line) == {"start", "end"}
+    assert names_added_to(__file__, line + 1) == set()

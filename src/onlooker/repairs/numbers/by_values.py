@@ -50,6 +50,7 @@ from ...torch_internals.fake_tensors import (
     mode_of,
 )
 from ...torch_internals.graph_modules import nodes_of
+from ...torch_internals.operators import OpOverload
 from ...torch_internals.sizes import SymNode
 from ...torch_internals.tracing import (
     decomp,
@@ -82,6 +83,7 @@ _CHECKED = re.compile(r"[su]\d+")
 _FLOATS = "zuf"
 #: the least length that torch takes for granted of a result where an operator says nothing
 _LEAST = 2
+_OF_TORCH = ("aten", "prims")
 
 
 class UncheckedBranchError(Exception):
@@ -253,11 +255,17 @@ def _offsets_are_not_compared() -> Iterator[None]:
 
 
 def has_two_rows_at_least(program: torch.export.ExportedProgram) -> bool:
-    """True where a length that is a value is 2 or more in a program: an operator may have said so
-    that is right for 0 and 1 too.
+    """True where a length that is a value is 2 or more in a program, and an operator of a library gives it:
+    that may have said so though it is right for 0 and 1 too.
     """
-    ranges = program.range_constraints.items()
-    return any(str(symbol).startswith("u") and known.lower == _LEAST for symbol, known in ranges)
+    ranges = program.range_constraints
+    given = (
+        symbol
+        for node in nodes_of(program)
+        if isinstance(node.target, OpOverload) and node.target.namespace not in _OF_TORCH
+        for symbol in node.meta.get("unbacked_bindings") or ()
+    )
+    return any(symbol in ranges and ranges[symbol].lower == _LEAST for symbol in given)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from onlooker import InputObserver
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
 from onlooker.materialise.domain import Domain, Grids, clamped_to_domain
@@ -23,6 +24,19 @@ def test_lengths_stay_between_1_and_the_size_of_their_axis() -> None:
 def test_indices_into_an_axis_begin_at_0() -> None:
     indices = Domain(frozenset({Fact.INTS}), 5, 7, below=(TIME,))
     assert clamped_to_domain(torch.tensor([6, 7]), indices, {TIME: 3}).tolist() == [0, 1]
+
+
+class Sums(torch.nn.Module):
+    def forward(self, patches: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return patches.sum(0) + grid.prod(1).sum()
+
+
+def test_rows_of_several_widths_are_no_grids() -> None:
+    model, observer = Sums(), InputObserver()
+    with observer(model):
+        for grid in (torch.tensor([[2, 3]]), torch.tensor([[1, 2, 4]])):
+            model(torch.rand(int(grid.prod()), 4), grid)
+    assert observer.export().verify().verified
 
 
 def test_grids_have_the_area_that_is_asked_and_sides_in_their_steps() -> None:

@@ -319,7 +319,7 @@ def _total_is(path: Path, sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | 
 def _grids(path: Path, sizes: _SIZES, seen: Sequence[TensorFacts]) -> Grids | None:
     """The axis of another argument whose size is the sum of the areas of grids, or an even share of it."""
     areas = [shown.areas for shown in seen if shown.areas is not None]
-    if len(areas) < len(seen):
+    if len(areas) < len(seen) or len({len(shown.steps) for shown in seen}) > 1:
         return None
     steps = tuple(math.gcd(*column) for column in zip(*(one.steps for one in seen), strict=True))
     for axis in dict.fromkeys(axis for own in sizes for axis in own if axis.dim == 0):

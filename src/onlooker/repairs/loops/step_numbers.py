@@ -54,7 +54,8 @@ class NumberOrigin:
     def symbol(self) -> sympy.Symbol:
         """The name of the number in all steps."""
         dim = "" if self.dim is None else f".{self.dim}"
-        return sympy.Symbol(self.total or f"#{self.operation}.{self.leaf}{dim}", integer=True)
+        name = f"{self.total} so far" if self.total else f"#{self.operation}.{self.leaf}{dim}"
+        return sympy.Symbol(name, integer=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +184,15 @@ class StepNumbers:
 
     def assumed(self, expression: Any) -> bool | None:
         """The answer to a question that holds for all numbers of 2 and more, as torch assumes it of sizes;
-        None where there is none.
+        None where there is none. A total is any number: it may begin with 0.
         """
-        ranges = {
-            symbol: ValueRanges(2, int_oo)
-            for symbol in filter(self._is_new, expression.free_symbols)
-        }
-        if not ranges or not isinstance(expression, Boolean):
+        symbols = expression.free_symbols
+        read = [s for s in symbols if s in self._origins and not self._origins[s].total]
+        if not read or not isinstance(expression, Boolean):
             return None
         known = self.environment.var_to_range
-        ranges |= {s: known[s] for s in expression.free_symbols if s not in ranges and s in known}
-        found = bound_sympy(expression, ranges)
+        ranges = {s: known[s] for s in symbols if s in known}
+        found = bound_sympy(expression, ranges | dict.fromkeys(read, ValueRanges(2, int_oo)))
         return bool(found.lower) if found.is_singleton() else None
 
     def conditions(self) -> Iterator[tuple[Any, Any]]:

@@ -184,7 +184,36 @@ def counts_of_numbers(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.T
     return torch.cat(parts), x
 
 
+def weighted_sum(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    start, total = 0, 0
+    for length in lengths.tolist():
+        total = total + x[start : start + length].sum(0) * length
+        start += length
+    return total
+
+
+def mask_of_blocks(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    mask, start = torch.zeros(x.shape[0], x.shape[0]), 0
+    for length in lengths.tolist():
+        mask[start : start + length, start : start + length] = 1
+        start += length
+    return mask @ x
+
+
+def written_before_it_is_read(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    parts = []
+    for row in lengths:
+        double = row + torch.zeros(1, dtype=torch.int64)
+        first = double[:1]
+        first.mul_(2)
+        parts.append(torch.ones(double[0].item()))
+    return torch.cat(parts), x
+
+
 SERVED = [
+    weighted_sum,
+    mask_of_blocks,
+    written_before_it_is_read,
     attention_of_parts,
     slices,
     positions,
@@ -211,7 +240,14 @@ NEVER_WRONG = [
 ]
 #: each is much like one that stays
 SLOW = {positions, along_the_last_dimension, lengths_that_values_say, number_two_steps_before, first_part}
-SLOW |= {list_of_constants, product_of_numbers, greatest_so_far, counts_of_numbers}
+SLOW |= {
+    weighted_sum,
+    written_before_it_is_read,
+    list_of_constants,
+    product_of_numbers,
+    greatest_so_far,
+    counts_of_numbers,
+}
 
 
 def runs(given: Sequence[Run]) -> list[object]:
@@ -265,6 +301,19 @@ def test_a_part_may_be_short_or_empty() -> None:
     model, program = exported(attention_of_parts)
     for lengths in ((1,), (1, 1, 4), (3, 0, 2), (0, 4)):
         assert agree(program, model, lengths), lengths
+
+
+def test_a_watched_part_may_be_shorter_than_a_branch_assumes() -> None:
+    torch.manual_seed(0)
+    model, observer = Packed(branch_on_a_number).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for lengths in ((1, 3), (2, 1, 4)):
+            model(*call(*lengths))
+    program = observer.export()
+    assert agree(program, model, (1, 3))
+    assert agree(program, model, (2, 1, 4))
+    for lengths in ((1,), (3, 1), (2, 2), (1, 1, 1), (5, 1, 1, 3)):
+        agree(program, model, lengths)
 
 
 def test_a_condition_that_the_model_demands_of_a_number_is_checked() -> None:

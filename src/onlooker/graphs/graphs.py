@@ -59,6 +59,10 @@ def export_graphs(
     # every watched call has to be served: in other forms, then call by call
     add_watched_ways(program)
     complete_observed(program)
+    if lab.rolled_numbers and not all(map(program.serves, program.samples)):
+        # a step of a loop assumes of a number what does not hold for a watched call
+        lab.rolls_numbers = lab.rolled_numbers = False
+        return export_graphs(plans, prepared, lab, overrides)
     drop_useless(program)
     add_sides_of_masks(program)
     # sizes of interest that no graph holds

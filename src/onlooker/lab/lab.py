@@ -61,6 +61,8 @@ class Lab(CountedRuns, Record):
         self.stages: Stages = Stages()
         #: True where loops whose steps read numbers may be operators of a graph
         self.rolls_numbers = True
+        #: True after a trace in which one is
+        self.rolled_numbers = False
         self._memo = Memo()
 
     # ------------------------------------------------------------------------------------ the model

@@ -269,6 +269,7 @@ class FlatRun:
         for reader in readers:
             if reader.failure is not None:
                 raise reader.failure
+        self.lab.rolled_numbers |= bool(loops.numbered)
         self.has_values_of_floats = bool(values_of_floats)
         self.dynamic = tuple(map(is_output, leaves))
         return tuple(leaf for leaf, flag in zip(leaves, self.dynamic, strict=True) if flag)

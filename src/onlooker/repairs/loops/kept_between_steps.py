@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
@@ -29,8 +30,8 @@ from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
 from .loop_lists import counted_by
-from .step_numbers import StepSize, Total
-from .steps import Loop, StepIndex
+from .step_numbers import NumberOrigin, StepSize, Total
+from .steps import Constant, Loop, StepIndex, mapped
 
 __all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
 
@@ -107,8 +108,11 @@ class KeptBetweenSteps:
         numbers, step = self._loop.numbers, len(self._loop.steps) - 1
         if numbers is None:
             return
-        for name, total in numbers.totals.items():
+        for name, total in list(numbers.totals.items()):
             now = frame.f_locals.get(name)
+            if step == 0 and isinstance(now, torch.Tensor):
+                self._begin_with(name, total.begin)  # a sum of tensors that begins with a number
+                continue
             if not is_size(now):
                 raise self._loop.refused(f"{name} is no size after a step")
             growth = self._formula(now - numbers.total(name, step), step)
@@ -118,6 +122,19 @@ class KeptBetweenSteps:
                 raise self._loop.refused(f"{name} grows by another number in some steps")
             total.growth = growth
             set_local(frame, name, numbers.total(name, step + 1))
+
+    def _begin_with(self, name: str, begin: Any) -> None:
+        """Notes the number that a name stood for in the first step, which is no total."""
+        steps, numbers = self._loop.steps, self._loop.numbers
+        total = NumberOrigin(total=name)
+
+        def plain(one: Any) -> Any:
+            is_alone = isinstance(one, StepSize) and one.formula == total.symbol
+            return Constant(type(begin), begin) if is_alone else one
+
+        steps[0] = [replace(one, arguments=mapped(one.arguments, plain)) for one in steps[0]]
+        if numbers is not None:
+            del numbers.totals[name]
 
     def _formula(self, value: Any, step: int) -> StepSize | None:
         """The formula of a size of a step."""

@@ -170,15 +170,12 @@ class _Step:
         numbers: Iterable[StepSize] = (),
         sums: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
-        numbers, sums = list(numbers), sums or {}
+        numbers, places, sums = list(numbers), list(places), sums or {}
         needed = {place[0] for place in places} | _read_by(numbers)
-        for number in reversed(range(len(body))):
-            if number in needed or body[number].writes:
-                needed.add(number)
-                arguments = body[number].arguments
-                results = leaves_of(arguments, Result)
-                needed |= {one.operation for one in results if not one.before}
-                needed |= _read_by(leaves_of(arguments, StepSize))
+        read = _with_arguments(body, needed, writes=False)
+        # numbers of rows that are not computed hang on no write of a step
+        are_read = not places and all(_is_read_of_rows(body[number]) for number in read)
+        needed = read if are_read else _with_arguments(body, needed, writes=True)
         for number, operation in enumerate(body):
             sizes = leaves_of(operation.arguments, StepSize)
             if operation.demands and _read_by(sizes) <= needed and _totals_of(sizes) <= sums.keys():
@@ -244,6 +241,24 @@ class StepValues:
             return self.sums[origin.total]
         result = self.results[origin.operation, origin.leaf]
         return result if origin.dim is None else result.shape[origin.dim]
+
+
+def _with_arguments(body: Sequence[Operation], needed: set[int], *, writes: bool) -> set[int]:
+    """Operations with those whose results they take, and all that write."""
+    found = set(needed)
+    for number in reversed(range(len(body))):
+        if number in found or (writes and body[number].writes):
+            found.add(number)
+            arguments = body[number].arguments
+            results = leaves_of(arguments, Result)
+            found |= {one.operation for one in results if not one.before}
+            found |= _read_by(leaves_of(arguments, StepSize))
+    return found
+
+
+def _is_read_of_rows(operation: Operation) -> bool:
+    """True for a row of a tensor, or a number that is read from one."""
+    return operation.rows is not None or operation.function in (torch.Tensor.item, torch.unbind)
 
 
 def _totals_of(numbers: Iterable[StepSize]) -> set[str]:

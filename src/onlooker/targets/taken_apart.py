@@ -23,6 +23,7 @@ from torch.fx import Graph, Node, map_arg
 
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.operators import composed
+from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import decomp
 
 __all__ = ["TAKEN_APART", "Sometimes", "derivatives_by_parts", "take_apart"]
@@ -85,6 +86,32 @@ def _hypotenuse(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return longer * (1 + share * share).sqrt()
 
 
+def _are_longer(
+    x: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any
+) -> bool:
+    """True for values of which an index takes the first ones alone: converters want one shape."""
+    pairs = zip(index.shape, values.shape, strict=True)
+    return any(not statically_known_true(taken == given) for taken, given in pairs)
+
+
+def _with_those_taken(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator for the values that the index takes."""
+
+    def scattered(
+        x: torch.Tensor,
+        dim: int,
+        index: torch.Tensor,
+        values: torch.Tensor,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        for axis, size in enumerate(index.shape):
+            values = values.narrow(axis, 0, size)
+        return operator(x, dim, index, values, *rest, **options)
+
+    return scattered
+
+
 def _scattered(
     x: torch.Tensor,
     dim: int,
@@ -99,6 +126,12 @@ def _scattered(
         for own, others in ((x, values), (torch.ones_like(x), torch.ones_like(values)))
     )
     return total / count if x.dtype.is_floating_point else total // count
+
+
+def _reduced(*args: Any, **options: Any) -> Any:
+    """``scatter_reduce``, to means too."""
+    function = _scattered if args[4] == "mean" else _aten.scatter_reduce.two
+    return function(*args, **options)
 
 
 def _reduced_rows(
@@ -348,8 +381,11 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.nanmedian.default: lambda x: _middle_of_numbers(x.flatten(), 0)[0],
     _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
     _aten.put.default: _put,
+    _aten.scatter.src: Sometimes(_are_longer, _with_those_taken(_aten.scatter.src)),
+    _aten.scatter_add.default: Sometimes(_are_longer, _with_those_taken(_aten.scatter_add.default)),
     _aten.scatter_reduce.two: Sometimes(
-        lambda x, dim, index, values, reduce, **options: reduce == "mean", _scattered
+        lambda *args, **options: args[4] == "mean" or _are_longer(*args),
+        _with_those_taken(_reduced),
     ),
     _aten.searchsorted.Tensor: _before,
     _aten.signbit.default: _is_negative,

@@ -69,7 +69,7 @@ def changed_graphs(
 def add_up_sums(graph: Graph) -> None:
     """Writes ``torch.sym_sum([a, b, c])`` as ``a + b + c``, which torch can save, and converters know."""
     for node in graph.find_nodes(op="call_function", target=torch.sym_sum):
-        terms: Any = node.args[0]
+        terms: Any = node.args if len(node.args) > 1 else node.args[0]
         total = terms[0]
         with graph.inserting_before(node):
             for term in terms[1:]:

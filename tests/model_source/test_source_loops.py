@@ -46,7 +46,7 @@ def parts(numbers: Numbers) -> object:
 def named(numbers: Numbers) -> object:
     lengths = numbers.tolist()
     for one in lengths:
-        assert one
+        split(numbers, one)
     return split(numbers, lengths)
 
 

@@ -67,7 +67,7 @@ from .torch_run import runner_on_demand
 __all__ = ["Traced", "export_graph", "graph_of", "reads_state", "traced_at"]
 
 logger = logging.getLogger(__name__)
-_ATTEMPTS = 8
+_ATTEMPTS = 10
 #: how often a trace is made anew to see whether it reads what it changes
 _MOST_LIFTED = 2
 #: watched calls that are run after one that leaves something behind

@@ -4,6 +4,7 @@ parts, or are never wrong.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -262,6 +263,7 @@ def call(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.rand(max(1, sum(lengths)), 4, generator=generator), torch.tensor(lengths)
 
 
+@functools.cache
 def exported(run: Run) -> tuple[Packed, Program]:
     torch.manual_seed(0)
     model, observer = Packed(run).eval(), InputObserver()

@@ -296,9 +296,7 @@ class RolledLoops(Reader):
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
         frame = frame_of_model()
         line = line_of(frame) if frame is not None else ""
-        is_rolled = self._rolls_at(line)
-        if self._like is not None:
-            is_rolled = line in self._like.lines
+        is_rolled = self._rolls_at(line) if self._like is None else line in self._like.lines
         return Loop(self, start, step, count, line) if is_rolled else None
 
     def _rolls_at(self, line: str) -> bool:

@@ -195,11 +195,11 @@ class StepNumbers:
         found = bound_sympy(expression, ranges | dict.fromkeys(read, ValueRanges(2, int_oo)))
         return bool(found.lower) if found.is_singleton() else None
 
-    def conditions(self) -> Iterator[tuple[Any, Any]]:
+    def conditions(self) -> Iterator[Any]:
         """The conditions that torch has noted of numbers of steps."""
         for symbol in self._origins:
             for asserted in self.environment.deferred_runtime_asserts.get(symbol, ()):
-                yield symbol, asserted.expr
+                yield asserted.expr
 
     def forget_conditions(self) -> None:
         """The conditions are those of the steps of a scan, which has them again."""

@@ -150,7 +150,7 @@ class StepRecorder:
         if loop.numbers is not None:
             # an operator of torch demands its own conditions again in a scan
             loop.numbers.sees(results, len(loop.steps[-1]), len(loop.steps) - 1)
-            self._known |= {condition for _, condition in loop.numbers.conditions()}
+            self._known |= set(loop.numbers.conditions())
         if results or result is None:
             tensors = leaves_of((args, kwargs), torch.Tensor)
             given = {id(leaf) for leaf in tensors}
@@ -186,7 +186,7 @@ class StepRecorder:
             if operation.function is not demanded:
                 break
             step.append(operation)  # of the same symbols it is known
-        for _, condition in () if loop.numbers is None else list(loop.numbers.conditions()):
+        for condition in () if loop.numbers is None else list(loop.numbers.conditions()):
             if condition in self._known:
                 continue
             self._known.add(condition)

@@ -138,12 +138,8 @@ class KeptBetweenSteps:
 
     def _formula(self, value: Any, step: int) -> StepSize | None:
         """The formula of a size of a step."""
-        numbers = self._loop.numbers
         expression = sympy.sympify(expression_of(value))
-        try:
-            return None if numbers is None else numbers.formula_of(expression, step, plain=True)
-        except LookupError as error:
-            raise self._loop.refused(str(error)) from error
+        return self._loop.formula_of(expression, step, plain=True)
 
     def _form(self, value: Any, step: int) -> Any:
         return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)

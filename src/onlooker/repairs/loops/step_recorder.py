@@ -223,11 +223,7 @@ class StepRecorder:
             yield
 
     def _formula(self, loop: Loop, expression: Any) -> StepSize | None:
-        try:
-            step = len(loop.steps) - 1
-            return None if loop.numbers is None else loop.numbers.formula_of(expression, step)
-        except LookupError as error:
-            raise loop.refused(str(error)) from error
+        return loop.formula_of(expression, len(loop.steps) - 1)
 
     def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
         """Returns the result of an operation in a step after the second one, where it gave new

@@ -16,7 +16,7 @@ import torch
 
 from ...torch_internals.sizes import statically_known_true
 from ..trace_mode import InVainError
-from .step_numbers import StepNumbers, demanded
+from .step_numbers import StepNumbers, StepSize, demanded
 
 __all__ = [
     "Constant",
@@ -266,6 +266,17 @@ class Loop:
     def refused(self, reason: str, *, at_ends: bool = False) -> NotRolledError:
         """The error that the loop is no scan; ``at_ends`` where its first or its last step is why."""
         return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends))
+
+    def formula_of(self, expression: Any, step: int, *, plain: bool = False) -> StepSize | None:
+        """The formula of an expression in the numbers of a step, as :meth:`StepNumbers.formula_of`.
+
+        :raises NotRolledError: for a number of another step
+        """
+        try:
+            numbers = self.numbers
+            return None if numbers is None else numbers.formula_of(expression, step, plain=plain)
+        except LookupError as error:
+            raise self.refused(str(error)) from error
 
     def between(self, n_ends: int) -> Loop:
         """Returns the loop without its first step, and without its last one where ``n_ends`` is 2."""

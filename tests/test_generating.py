@@ -148,7 +148,7 @@ def test_an_encoder_is_a_program_beside(kind: str, tmp_path: Path) -> None:
 def test_an_encoder_without_a_program_is_refused() -> None:
     model, observer = seq2seq("t5"), InputObserver()
     with observer(model), torch.no_grad():
-        model.generate(**PADDED, **PLAIN)
+        model.generate(**PADDED, **{**PLAIN, "max_new_tokens": 1})
     program = observer.export()
     with pytest.raises(UsageError, match=r"runs its encoder before.*encoder=model.get_encoder") as caught:
         onlooker.generation(program, model.config)
@@ -243,7 +243,7 @@ def test_images_are_encoded_by_programs(watches_modules: bool, tmp_path: Path) -
 def test_a_part_that_generate_runs_by_itself_is_named() -> None:
     model, observer, given = llava(), InputObserver(), questions(1, 2)
     with observer(model), torch.no_grad():
-        model.generate(**given, **PLAIN)
+        model.generate(**given, **{**PLAIN, "max_new_tokens": 1})
     shell = onlooker.generation(observer.export(), model.config)
     with pytest.raises(UsageError, match=r'part=\(model.model, "get_image_features"\)') as caught:
         shell.generate(**given, **PLAIN)

@@ -59,7 +59,7 @@ def test_a_conversion_is_the_same_as_without_the_memory(monkeypatch: pytest.Monk
 
 
 def test_further_blocks_are_computed_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = graph_of(2), graph_of(6)
+    graphs = graph_of(1), graph_of(3)
 
     def further() -> int:
         return computed(graphs[1]) - computed(graphs[0])

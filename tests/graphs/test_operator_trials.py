@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 
 transformers = pytest.importorskip("transformers", reason="The model is one of transformers.")
 
@@ -55,3 +55,38 @@ def test_a_condition_that_divides_by_0_is_no_error() -> None:
     assert program.verify().verified
     x = torch.rand(3, 8)
     assert program(x).equal(model(x))
+
+
+class Branches(torch.nn.Module):
+    """Both branches do at size 1 what they do at others; they read a tensor that they are not given."""
+
+    def forward(self, flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(flag, lambda y: x * 2, lambda y: x - 2, [x + 1])
+
+
+class BranchOfOneColumn(torch.nn.Module):
+    """One of the branches goes another way at size 1."""
+
+    def forward(self, flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        def other(y: torch.Tensor) -> torch.Tensor:
+            return y.sum(1) * 3 if y.shape[1] == 1 else y.sum(1)
+
+        return torch.cond(flag, lambda y: y.sum(1) * 2, other, [x])
+
+
+@pytest.mark.parametrize("model", [Branches(), BranchOfOneColumn()])
+def test_the_branches_of_a_cond_are_compared_at_size_1(model: torch.nn.Module) -> None:
+    yes, no = torch.tensor(True), torch.tensor(False)
+    observer = InputObserver()
+    with observer(model):
+        for flag, size in ((yes, (3, 2)), (no, (4, 4)), (yes, (6, 7))):
+            model(flag, torch.rand(size))
+    program = observer.export()
+    assert program.verify().verified
+    for flag in (yes, no):
+        x = torch.rand(2, 1)
+        if isinstance(model, Branches):
+            assert program(flag, x).equal(model(flag, x))
+        else:
+            with pytest.raises(RejectedCallError, match=r"x\.shape\[1\] >= 2"):
+                program(flag, x)

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..proofs.operators import call_draws
 from ..torch_internals.modes import BesideCompilers, TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
+from ..torch_internals.sizes import SIZE_READS
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["CountedOperators", "OperatorMode", "Operators", "ReachedError", "Recorder", "ScanStep"]
+__all__ = [
+    "CountedOperators",
+    "OperatorMode",
+    "Operators",
+    "ReachedError",
+    "RecordedBody",
+    "Recorder",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class ScanStep:
-    """One step of a ``scan``: the operators that its body runs.
+class RecordedBody:
+    """The operators that the body of an operator runs: one step of a ``scan``, or a branch of a ``cond``.
 
-    ``inputs`` are what a step has from the one before, the rows that it reads, and what stays;
-    ``outputs`` are those of the body.
+    ``inputs`` are what a step has from the one before, the rows that it reads, and what stays, which is all
+    that a branch has; ``outputs`` are those of the body.
     """
 
     recorder: Recorder
@@ -56,8 +65,9 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no t
     """Inside the block every operator is recorded, with its arguments and its result, which stay
     alive.
 
-    Of a ``scan`` the arguments are recorded, with its first step as the keyword ``step``. Other
-    operators that take graphs are refused.
+    Of a ``scan`` the arguments are recorded, with its first step in the keyword ``bodies``; of a ``cond`` its
+    operands in the place of what stays in a scan, its ``predicate``, and both branches as ``bodies``. Other
+    operators that take graphs are refused, and so are branches that a size chooses, or that read sizes.
     """
 
     def __init__(self) -> None:
@@ -78,12 +88,17 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no t
         """Runs an operator, and notes it."""
         if self._is_paused:
             return func(*args, **kwargs)
-        if isinstance(func, HigherOrderOperator):
-            if str(func) != "scan":
-                raise NotImplementedError(f"{func} is not recorded")
-            noted: Any = args[1:], {"step": _first_step(*args, **kwargs)}
-        else:
-            noted = args, kwargs
+        noted: Any = args, kwargs
+        if str(func) == "scan":
+            noted = args[1:], {"bodies": (_first_step(*args, **kwargs),)}
+        elif str(func) == "cond":
+            predicate, *branches, operands = args
+            if not isinstance(predicate, torch.Tensor):
+                raise NotImplementedError("branches that a size chooses are not recorded")
+            bodies = tuple(_recorded(branch, operands) for branch in branches)
+            noted = ((), (), operands), {"predicate": predicate, "bodies": bodies}
+        elif isinstance(func, HigherOrderOperator):
+            raise NotImplementedError(f"{func} is not recorded")
         result = func(*args, **kwargs)
         self.steps.append((func, *noted, result))
         return result
@@ -152,15 +167,37 @@ def _layout(leaf: Any) -> Any:
     return leaf.dtype, leaf.shape, leaf.stride()
 
 
-def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> ScanStep:
+def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> RecordedBody:
     """Runs the body of a scan for the first row of what it reads."""
-    inputs = (*init, *(row.select(0, 0) for row in rows), *additional_inputs)
-    given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
-    with Recorder() as recorder:
-        outputs = body(*given)
-    if any(call_draws(func, args, kwargs) for func, args, kwargs, _ in recorder.steps):
-        raise NotImplementedError("a scan that draws random numbers is not recorded")
-    shapes = [[tensor.shape for tensor in tensors[: len(init)]] for tensors in (given, outputs)]
+    step = _recorded(body, (*init, *(row.select(0, 0) for row in rows), *additional_inputs))
+    shapes = [
+        [tensor.shape for tensor in tensors[: len(init)]] for tensors in (step.inputs, step.outputs)
+    ]
     if shapes[0] != shapes[1]:
         raise NotImplementedError("a scan whose state has another shape after a step")
-    return ScanStep(recorder, given, tuple(outputs))
+    return step
+
+
+def _recorded(body: Any, inputs: Sequence[Any]) -> RecordedBody:
+    """Runs a body on copies of its inputs."""
+    given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
+    with Recorder() as recorder, _WithoutSizes():
+        outputs = tree_leaves(body(*given))
+    if any(call_draws(func, args, kwargs) for func, args, kwargs, _ in recorder.steps):
+        raise NotImplementedError("a body that draws random numbers is not recorded")
+    return RecordedBody(recorder, given, tuple(outputs))
+
+
+class _WithoutSizes(TorchFunctionMode):
+    """Inside the block no size of a tensor may be read: no reader of the run sees it."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in SIZE_READS:
+            raise NotImplementedError("a body that reads sizes is not recorded")
+        return func(*args, **(kwargs or {}))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -57,8 +58,8 @@ class Done:
 class Numbers:
     """Numbers for what operators compute, shared by the runs that are compared.
 
-    A run is the ``steps`` of a recorder: per operator its arguments and its result, or of a ``scan`` its
-    first step.
+    A run is the ``steps`` of a recorder: per operator its arguments and its result, and the ``bodies`` of one that
+    has some.
     """
 
     def __init__(self) -> None:
@@ -82,16 +83,17 @@ class Numbers:
         inputs: Sequence[Any],
         known: Mapping[int, Numbered],
         outputs: Sequence[Any],
+        outer: _Found | None = None,
     ) -> Done:
         """Returns the numbers of a run; ``known`` are the numbers of some of its inputs, by their
-        place.
+        place, and ``outer`` those of the run that a body may read tensors of.
         """
-        found, done = _Found(), Done()
+        found, done = _Found(outer), Done()
         for position, number in known.items():
             found.note(inputs[position], number)
         for func, args, kwargs, result in recorder.steps:
             if isinstance(func, HigherOrderOperator):
-                self._note(self._key_of_scan(args, kwargs["step"], found), result, found)
+                self._note(self._key_of_bodies(args, kwargs, found), result, found)
                 continue
             facts = facts_of(func)
             if not _MASKS.isdisjoint(facts.arguments):
@@ -122,25 +124,28 @@ class Numbers:
         done.outputs = [frozen(self._argument(value, found)) for value in outputs]
         return done
 
-    def _key_of_scan(self, args: Any, step: Any, found: _Found) -> Any:
+    def _key_of_bodies(self, args: Any, kwargs: Mapping[str, Any], found: _Found) -> Any:
         """Returns the key of a scan: where it begins, the rows that it reads, and what a step
-        gives.
+        gives; or of a cond: its predicate, and what both branches give.
 
-        What stays has its number in the step as well, wherever it stands among the inputs.
+        What stays has its number in a body as well, wherever it stands among the inputs.
         """
-        begun, rows = (self._arguments(list(values), found) for values in args[:2])
-        known = {
-            position: self._numbered(
-                ("of a step", position, tuple(value.shape), value.dtype), value
-            )
-            for position, value in enumerate(step.inputs[: len(begun) + len(rows)])
-        }
-        stays = self._arguments(list(args[2]) if len(args) > 2 else [], found)
-        for position, value in enumerate(stays, len(known)):
-            if isinstance(value, Numbered):
-                known[position] = value
-        given = self._numbers_of(step.recorder, step.inputs, known, step.outputs)
-        return ("scan", frozen(begun), frozen(rows), tuple(given.outputs))
+        begun, rows, *stays = (self._arguments(list(values), found) for values in args)
+        predicate = self._argument(kwargs.get("predicate"), found)
+        given = []
+        for body in kwargs["bodies"]:
+            known = {
+                position: self._numbered(
+                    ("of a step", position, tuple(value.shape), value.dtype), value
+                )
+                for position, value in enumerate(body.inputs[: len(begun) + len(rows)])
+            }
+            for position, value in enumerate(chain(*stays), len(known)):
+                if isinstance(value, Numbered):
+                    known[position] = value
+            done = self._numbers_of(body.recorder, body.inputs, known, body.outputs, found)
+            given.append(tuple(done.outputs))
+        return ("bodies", frozen(predicate), frozen(begun), frozen(rows), *given)
 
     def _read_by(self, arguments: Any) -> set[int]:
         """The numbers of tensors that are read, but for constants. A graph asks ``x != 0`` where a
@@ -235,15 +240,19 @@ def _memory_of(value: torch.Tensor) -> Any:
 
 
 class _Found:
-    """The numbers of the tensors of one run, and which of them share their memory."""
+    """The numbers of the tensors of one run, and which of them share their memory; those of an ``outer`` run are
+    known too.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: _Found | None = None) -> None:
+        self._outer = outer
         self._numbers: dict[int, Numbered] = {}
         self._sharing: dict[Any, dict[int, torch.Tensor]] = {}
 
     def get(self, value: torch.Tensor) -> Numbered | None:
         """The number of a tensor, where it has one."""
-        return self._numbers.get(id(value))
+        known = self._numbers.get(id(value))
+        return self._outer.get(value) if known is None and self._outer is not None else known
 
     def note(self, value: torch.Tensor, number: Numbered) -> None:
         """Gives a tensor its number."""

@@ -38,6 +38,7 @@ with needed("symbolic sizes"):
     from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 __all__ = [
+    "SIZE_READS",
     "ConstantSource",
     "DimConstraints",
     "FloatTrueDiv",
@@ -64,6 +65,26 @@ __all__ = [
     "symbolic_shapes",
     "sympy_interp",
 ]
+
+#: functions of torch that tell sizes
+SIZE_READS = frozenset(
+    {
+        torch.Tensor.shape.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.ndim.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.size,
+        torch.Tensor.dim,
+        torch.Tensor.ndimension,
+        torch.Tensor.numel,
+        torch.Tensor.nelement,
+        torch.Tensor.__len__,
+        torch.Tensor.stride,
+        torch.Tensor.storage_offset,
+        torch.Tensor.is_contiguous,
+        torch.numel,
+        torch.is_same_size,
+        torch.Tensor.is_same_size,
+    }
+)
 
 
 def expression_of(size: Any) -> Any:

@@ -16,30 +16,11 @@ from typing import Any
 import torch
 
 from ..repairs.trace_mode import Reader
+from ..torch_internals.sizes import SIZE_READS
+from ..torch_internals.tracing import inner_environment
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["READS", "SizeReads", "SmallReads", "may_read_sizes"]
-
-#: functions of torch that tell sizes
-READS = frozenset(
-    {
-        torch.Tensor.shape.__get__,  # type: ignore[attr-defined]
-        torch.Tensor.ndim.__get__,  # type: ignore[attr-defined]
-        torch.Tensor.size,
-        torch.Tensor.dim,
-        torch.Tensor.ndimension,
-        torch.Tensor.numel,
-        torch.Tensor.nelement,
-        torch.Tensor.__len__,
-        torch.Tensor.stride,
-        torch.Tensor.storage_offset,
-        torch.Tensor.is_contiguous,
-        torch.numel,
-        torch.is_same_size,
-        torch.Tensor.is_same_size,
-    }
-)
-
+__all__ = ["SizeReads", "SmallReads", "may_read_sizes"]
 
 #: names of what tells sizes, in the code of functions of torch
 _NAMES = frozenset(
@@ -54,7 +35,7 @@ class SizeReads(Reader):
     trace.
     """
 
-    functions = READS
+    functions = SIZE_READS
 
     def __init__(self) -> None:
         self.sizes: list[tuple[Any, ...]] = []
@@ -62,9 +43,10 @@ class SizeReads(Reader):
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Notes the sizes that a function gives."""
+        """Notes the sizes that a function gives, but for those that torch reads to trace an inner graph."""
         result = func(*args, **kwargs)
-        self.sizes.append(tuple(_numbers(result)))
+        if inner_environment() is None:
+            self.sizes.append(tuple(_numbers(result)))
         return result
 
 

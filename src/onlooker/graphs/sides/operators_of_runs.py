@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...lab.recorder import ScanStep
+from ...lab.recorder import RecordedBody
 from ...proofs.same_run import READERS
 from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
 
@@ -45,15 +45,15 @@ def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -
         deciding = tensors if place is None else args[place : place + 1]
         if name in THRESHOLDS and any(id(tensor) in hangs for tensor in deciding):
             found[name, numbers_in(args, kwargs)] += 1
-        if isinstance(step := kwargs.get("step"), ScanStep):
-            found += _thresholds_in(step, args, hangs)
+        for body in kwargs.get("bodies", ()):
+            found += _thresholds_in(body, args, hangs)
     return found
 
 
 def _thresholds_in(
-    step: ScanStep, arguments: Sequence[Any], hangs: Collection[int]
+    step: RecordedBody, arguments: Sequence[Any], hangs: Collection[int]
 ) -> Counter[Any]:
-    """The thresholds of the body of a scan, whose state hangs on what its rows do."""
+    """The thresholds of a body; the state of a scan hangs on what its rows do."""
     outer = [one for group in arguments for one in group]
     n_begun = len(arguments[0])
     given = [
@@ -98,10 +98,10 @@ def _tensors_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[torc
 
 
 def _with_bodies(steps: Sequence[Step]) -> Iterator[Step]:
-    """The operators of a run, and those of one step of each scan."""
+    """The operators of a run, and those of the bodies that they have."""
     for step in steps:
         yield step
-        if isinstance(inner := step[2].get("step"), ScanStep):
+        for inner in step[2].get("bodies", ()):
             yield from _with_bodies(used_steps(inner.recorder.steps, inner.outputs))
 
 

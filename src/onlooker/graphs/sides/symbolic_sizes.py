@@ -25,8 +25,7 @@ from ...proofs.path_condition import in_sizes, symbol_of, written
 from ...pytrees.nodes import SYMBOLIC
 from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
-from ...torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
-from ...trace.size_reads import READS
+from ...torch_internals.sizes import SIZE_READS, ConstantSource, ShapeEnv, symbolic_shapes
 
 __all__ = ["SymbolicSizes", "TooLargeError", "WayDiffersError", "plain_of"]
 
@@ -122,7 +121,7 @@ class SymbolicSizes(Reader):
             self.tensors_of_sizes += _tensors_in(result) or _tensors_in(args)  # x[0] = size
         elif func in LIST_TAKERS and args and _is_plain(args[0]):
             self.plain_tensors.append(result)
-        if self._are_numbers or func not in READS or isinstance(args[0], torch.nn.Parameter):
+        if self._are_numbers or func not in SIZE_READS or isinstance(args[0], torch.nn.Parameter):
             return result
         if isinstance(result, torch.Size):
             return torch.Size([self._symbol(size) for size in result])

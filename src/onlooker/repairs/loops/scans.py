@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...torch_internals.fake_tensors import is_fake
+from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import expression_of, statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
@@ -240,7 +241,10 @@ class StepValues:
         if origin.total:
             return self.sums[origin.total]
         result = self.results[origin.operation, origin.leaf]
-        return result if origin.dim is None else result.shape[origin.dim]
+        if origin.dim is None:
+            return result
+        with WithoutFunctions():  # the model reads none of these sizes
+            return result.shape[origin.dim]
 
 
 def _with_arguments(body: Sequence[Operation], needed: set[int], *, writes: bool) -> set[int]:
@@ -298,7 +302,9 @@ class _Joined:
     ) -> torch.Tensor:
         """The tensor with the result of a step."""
         rows = result.movedim(self.dim, 0)
-        places = begin + torch.arange(rows.shape[0], device=rows.device)
+        with WithoutFunctions():  # the model reads none of these sizes
+            length = rows.shape[0]
+        places = begin + torch.arange(length, device=rows.device)
         return whole.index_put((places,), rows)
 
 

@@ -17,6 +17,8 @@ WITH_EXECUTORCH := $(VENV)-executorch
 # only, and transformers.js, where there is npm. The tests start them as processes of their own.
 READERS := sentence-transformers==5.7.0 transformers==4.57.6 huggingface-hub==0.36.2 tokenizers==0.22.2 optimum==2.1.0 optimum-onnx==0.1.0
 READERS_OF_NPM := @huggingface/transformers@4.3.1
+# These run where the readers are, and no others.
+OF_READERS := tests/targets/test_sentence_transformers.py tests/targets/test_web.py
 WITH_READERS := $(VENV)-readers
 # Engines that run jobs and trials on other machines, here in processes of this one; agents, services, tables of calls and metrics.
 ENGINES := distributed==2026.8.0 dask==2026.8.0 loky==3.7.0 submitit==1.5.4 mcp==2.3.0 mcp-types==2.3.0 cloudpickle toolz zict msgpack tblib sortedcontainers locket partd click tornado psutil \
@@ -56,7 +58,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/onlooker demo
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests $(addprefix --ignore=,$(OF_READERS))
 
 # What the tests below are run in, made by itself: it waits for the network more than for a processor.
 environments: $(WITH_EXECUTORCH)/.installed $(WITH_READERS)/.installed $(WITH_SPHINX)/.installed
@@ -65,10 +67,10 @@ test-versions: $(VENV)/.installed
 	$(BIN)/python tests/matrix.py --smoke 3.10=2.10 3.13=2
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
-	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py tests/verify/test_broken_conversions.py
+	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) -k executorch tests/targets/executorch tests/verify/test_broken_conversions.py
 
 test-readers: $(WITH_READERS)/.installed
-	ONLOOKER_READERS='$(abspath $(WITH_READERS))' $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/targets/test_sentence_transformers.py tests/targets/test_web.py
+	ONLOOKER_READERS='$(abspath $(WITH_READERS))' $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(OF_READERS)
 
 test-engines: $(WITH_ENGINES)/.installed
 	$(WITH_ENGINES)/bin/python -m pytest tests/engines

@@ -77,7 +77,7 @@ def scores(model: Any) -> torch.Tensor:
         ("openvino", torch.bfloat16, (), 1e-5),
         pytest.param("openvino", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         pytest.param("torch", torch.float16, (), 1e-6, marks=pytest.mark.slow),
-        ("torch", torch.bfloat16, ("--precision", "int4"), 0.3),
+        pytest.param("torch", torch.bfloat16, ("--precision", "int4"), 0.3, marks=pytest.mark.slow),
     ],
 )
 def test_weights_go_from_folder_to_folder(

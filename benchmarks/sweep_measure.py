@@ -103,14 +103,9 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
     with _stage(row, send, "observe", "observe-error"):
         observer = watched(use)
     with _stage(row, send, "export", "export-error"):
-        try:
-            program = observer.export()
-        except onlooker.ExportError as error:
-            if error.slug != "model-keeps-state":
-                raise
-            # as the error asks; a new model, since the watched one has changed
+        program = exported(observer, build)
+        if program.state:
             row["state"] = True
-            program = watched(build(), state=True).export()
         row["graphs"] = len(program.graphs)
     with _stage(row, send, "verify", "not-verified"):
         tally = program.verify()
@@ -118,9 +113,7 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
         row["verify"] = f"{tally.passed}/{tally.total}"
         failed = [check for check in tally.checks if not check.passed]
     with _stage(row, send, "ask", "crash"):
-        outcomes = [answer(program, call) for call in calls]
-        if program.state:
-            outcomes = [outcome for run in runs for outcome in answers_in_order(program, run)]
+        outcomes = answers(program, runs)
     kinds = [kind for kind, _ in outcomes]
     row["unseen"] = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     row["status"] = status_of(kinds, row["verified"])
@@ -132,7 +125,7 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
     row["slug"] = slug_of(row["message"])
     if row["status"] == "rejects" and use.between is not None:
         with _stage(row, send, "again", "rejects"):
-            row["watched_twice"] = status_of_two_watched(build())
+            row["watched_twice"] = status_of_two_watched(build)
 
 
 @contextlib.contextmanager
@@ -155,26 +148,31 @@ def _stage(
         row.setdefault("times", {})[name] = round(time.process_time() - begin, 1)
 
 
-def status_of_two_watched(use: Use) -> str:
+def status_of_two_watched(build: Callable[[], Use]) -> str:
     """The status where the larger media are watched too, as the refusal asks: then media between
     them, and other batches, are asked.
     """
-    *others, larger = use.unseen
-    assert use.between is not None
-    unseen = replace(use, unseen=(*others, use.between))
 
-    def watch(module: Any) -> None:
-        use.watch(module)
-        larger(module)
+    def watched_twice() -> Use:
+        use = build()
+        *others, larger = use.unseen
+        assert use.between is not None
 
-    calls = unseen_calls(unseen)
+        def watch(module: Any) -> None:
+            use.watch(module)
+            larger(module)
+
+        return replace(use, watch=watch, unseen=(*others, use.between))
+
+    use = watched_twice()
+    runs = unseen_runs(use)
     try:
-        program = watched(replace(use, watch=watch)).export()
+        program = exported(watched(use), watched_twice)
     except onlooker.ExportError:
         traceback.print_exc()
         return "export-error"
     verified = program.verify().verified
-    return status_of([kind for kind, _ in (answer(program, call) for call in calls)], verified)
+    return status_of([kind for kind, _ in answers(program, runs)], verified)
 
 
 def status_of(kinds: list[str], verified: bool) -> str:
@@ -203,6 +201,18 @@ def watched(use: Use, *, state: bool = False) -> onlooker.InputObserver:
     with observer(use.model), torch.no_grad():
         use.watch(use.model)
     return observer
+
+
+def exported(observer: onlooker.InputObserver, anew: Callable[[], Use]) -> Any:
+    """The program of an observer. Where the error asks for it, the model keeps state: then it is
+    that of a new use, since the watched model has changed.
+    """
+    try:
+        return observer.export()
+    except onlooker.ExportError as error:
+        if error.slug != "model-keeps-state":
+            raise
+        return watched(anew(), state=True).export()
 
 
 def unseen_calls(use: Use) -> list[Call]:
@@ -273,10 +283,17 @@ def is_random(use: Use, calls: list[Call]) -> bool:
     return isinstance(gap, str) or gap > TOLERANCE
 
 
-def answers_in_order(program: Any, run: list[Call]) -> list[tuple[str, str]]:
-    """What a program that keeps state answers to the calls of one run, one after the other."""
-    program.reset_state()
-    return [answer(program, call) for call in run]
+def answers(program: Any, runs: list[list[Call]]) -> list[tuple[str, str]]:
+    """What a program answers to one call of each kind of these runs; one that keeps state to all of
+    them, in their order.
+    """
+    if not program.state:
+        return [answer(program, call) for call in different_calls(runs)]
+    outcomes = []
+    for run in runs:
+        program.reset_state()
+        outcomes += [answer(program, call) for call in run]
+    return outcomes
 
 
 def answer(program: Any, call: Call) -> tuple[str, str]:

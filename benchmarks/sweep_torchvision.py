@@ -83,10 +83,16 @@ def _clips(name: str) -> Iterator[Callable[[], Use]]:
         def make(frames: int = frames, side: int = side) -> Use:
             runs = [
                 _run(torch.randn(batch, 3, length, side, side))
-                for batch, length in ((2, frames), (3, frames), (1, 2 * frames))
+                for batch, length in (
+                    (2, frames),
+                    (3, frames),
+                    (1, 2 * frames),
+                    (2, 3 * frames // 2),
+                )
             ]
             story = f"{name}: clips of {frames} frames"
-            return checked(Use(story, _model(name), runs[0], tuple(runs[1:])))
+            watched, *unseen, between = runs
+            return checked(Use(story, _model(name), watched, tuple(unseen), between=between))
 
         yield make
 

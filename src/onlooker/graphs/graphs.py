@@ -14,6 +14,7 @@ from ..hypotheses.overrides import Overrides
 from ..lab.lab import Lab
 from ..lab.stateful import Stateful
 from ..observing.wrapped_model import advice_on_wrapped
+from ..repairs.numbers.quick_quotients import quotients_made_quickly
 from ..trace.graph import Graph
 from ..trace.torch_export import reads_state
 from .adapters import check_adapters
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 _MOST_NAMED = 4
 
 
+@quotients_made_quickly()
 def export_graphs(
     plans: Sequence[Plan], prepared: Prepared, lab: Lab, overrides: Overrides | None
 ) -> tuple[list[Graph], list[str]]:

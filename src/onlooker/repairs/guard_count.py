@@ -7,12 +7,14 @@ example has.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from ..torch_internals.sizes import shape_config
+from .numbers.padded_sizes import padded_sizes_are_multiples
 from .repair import Attempt, Repair, Retry
 from .trace_mode import Reader
 
@@ -73,12 +75,19 @@ def _has_too_many(attempt: Attempt) -> Retry | None:
     return attempt.wants(UNGUARDED, f"asked again without guards on 0 and 1: {attempt.error}")
 
 
+@contextlib.contextmanager
+def _general_sides() -> Iterator[None]:
+    with shape_config.patch(backed_size_oblivious=True), padded_sizes_are_multiples():  # type: ignore[attr-defined]
+        yield
+
+
 UNGUARDED = Repair(
     "no guards on 0 and 1",
     "A model that pads to multiples meets hundreds of guards, most about sizes of 0 or 1 that no example"
-    " has. Each makes the next one slower. torch is asked to take the general side of these comparisons.",
+    " has. Each makes the next one slower. torch is asked to take the general side of these comparisons,"
+    " and a size with its padding is written as a multiple.",
     until="tests/graphs/test_guards.py::test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/_config.py",
     retry=_has_too_many,
-    block=lambda _: shape_config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+    block=lambda _: _general_sides(),
 )

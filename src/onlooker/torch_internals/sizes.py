@@ -12,7 +12,7 @@ with needed("symbolic sizes"):
     from torch._dynamo.source import ConstantSource
     from torch._prims_common import is_contiguous_or_false
     from torch.fx.experimental import _config as shape_config
-    from torch.fx.experimental import symbolic_shapes
+    from torch.fx.experimental import sym_node, symbolic_shapes
     from torch.fx.experimental.sym_node import SymNode
     from torch.fx.experimental.symbolic_shapes import (
         DimConstraints,
@@ -62,6 +62,7 @@ __all__ = [
     "shape_config",
     "simple_floordiv_gcd",
     "statically_known_true",
+    "sym_node",
     "symbolic_shapes",
     "sympy_interp",
 ]

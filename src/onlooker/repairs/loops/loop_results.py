@@ -61,6 +61,10 @@ class LoopResults:
         found = self._origins.get(id(tensor))
         return found if found is not None and found.tensor() is tensor else None
 
+    def place_of(self, tensor: Any) -> Place:
+        """The number of the operation that gave a tensor of a loop, and that of the result."""
+        return self._origins[id(tensor)].place
+
     def forget(self, tensor: torch.Tensor) -> None:
         """A tensor is no result of a loop from here on."""
         self._origins.pop(id(tensor), None)

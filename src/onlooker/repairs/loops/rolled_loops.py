@@ -440,7 +440,7 @@ class RolledLoops(Reader):
             for _ in range(self.n_steps):
                 loop.steps.append([])
                 yield loop.index
-                self._recorder.note_conditions(loop)
+                self._recorder.after_step(loop)
                 kept.after_step(frames_of_model(sys._getframe(1)))
             kept.after_last(frames_of_model(sys._getframe(1)))
             ended = True

@@ -28,7 +28,6 @@ from .steps import (
     Outer,
     Place,
     Result,
-    Rows,
     Size,
     leaves_of,
     mapped,
@@ -57,15 +56,6 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         if _is_another(carries[number, leaf].shape, after) or _own_dims(loop, after):
             raise loop.refused("a state has another shape after a step")
     written = [operation for operation in body if operation.written is not None]
-    read = {
-        one.number
-        for operation in body
-        for one in leaves_of((operation.arguments, operation.rows), (Outer, Rows))
-        if operation.written is None
-    }
-    targets = [operation.rows.number for operation in written if operation.rows is not None]
-    if not read.isdisjoint(targets):
-        raise loop.refused("a step reads a tensor that steps write to")
     stacked = [operation.written.place for operation in written if operation.written]
     lasts: dict[Place, torch.Tensor] = {}
     # in the order of a step, so that two traces of a loop give the same scan
@@ -75,7 +65,7 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         own = () if last is None else _own_dims(loop, last.shape)
         if last is not None and None not in tensors and len(own) == 1:
             parts[place] = last, own[0]
-        elif own:
+        elif own or place in loop.views_of_rows:
             continue  # who reads it is told that it is the result of one step
         elif None not in tensors or body[place[0]].rows is not None:
             stacked.append(place)

@@ -52,6 +52,8 @@ _READS_VALUES = {
 }
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXTS = ("autocast", "set_grad_enabled")
+#: the entries of a key that read no values
+_BASIC = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,10 @@ class StepRecorder:
             return self._number(loop, loop.numbers, args[0])
         if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
             raise loop.refused(f"a step has {name}")
-        if func is torch.Tensor.__setitem__ and leaves_of(args[1], StepIndex):
-            return self._write(loop, *args)
+        if func is torch.Tensor.__setitem__:
+            args = self._with_tensor(loop, *args)
+            if leaves_of(args[1], StepIndex):
+                return self._write(loop, *args)
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):
@@ -116,6 +120,15 @@ class StepRecorder:
                 return self._write_state(loop, func, args, kwargs, is_new=is_new)
             self._check_write(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _with_tensor(self, loop: Loop, target: torch.Tensor, key: Any, value: Any) -> Any:
+        """The arguments of a write in which a number is a tensor: it is no constant of a scan then, which
+        converters do not take.
+        """
+        if isinstance(value, (int, float, complex, torch.SymInt)):
+            about = {"dtype": target.dtype, "device": target.device}
+            value = self._compute(loop, torch.full, ((), value), about)
+        return target, key, value
 
     def _write_state(
         self,
@@ -175,6 +188,11 @@ class StepRecorder:
             return numbers.number(NumberOrigin(step.index(operation)), len(loop.steps) - 1)
         step.append(operation)
         return numbers.number(NumberOrigin(len(step) - 1), len(loop.steps) - 1)
+
+    def after_step(self, loop: Loop) -> None:
+        """A step is over, and with it the copies of the rows that it wrote."""
+        self.note_conditions(loop)
+        self.states.forget_rows()
 
     def note_conditions(self, loop: Loop) -> None:
         """Notes the conditions on numbers of the step that the model itself demands, as by
@@ -315,61 +333,98 @@ class StepRecorder:
         """
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
-        key = args[1] if isinstance(args[1], tuple) else (args[1],)
-        if leaves_of(key, torch.Tensor):
-            first, rest = _in_two(loop, key)
-            return self._compute(
-                loop, func, (self._read(loop, func, (args[0], first), {}), rest), {}
-            )
+        tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
         entries, is_cut = _of_one_row(loop, key)
-        rows = self._rows(loop, args[0], entries)
-        operation = Operation(None, rows=rows)
-        if loop.is_of_numbers and self._rows_read.get(rows, (0, None))[0] == len(loop.steps):
-            return self._rows_read[rows][1]
-        repeated = self._repeated(loop, operation)
-        row = self._as_fake(rows.of_first_index()) if repeated is None else repeated.value
-        self._note(loop, operation, [row])
-        self._remember(loop, row)
-        self._rows_read[rows] = len(loop.steps), row
+        first, rest = _in_two(loop, entries, tensor.ndim)
+        is_basic = all(type(entry) in _BASIC for entry in entries)
+        if is_cut and not is_basic:
+            raise loop.refused(_BESIDE_OTHERS)
+        rows = self._rows(loop, tensor, entries if is_basic else first)
+        whole = self._rows(loop, tensor, first)
+        if self.states.has_row(whole):
+            row = self._compute(loop, func, (self._copy_of_row(loop, whole), rest), {})
+        else:
+            self._reference(loop, tensor)
+            is_apart = not is_basic or self._has_numbers(loop, rest)
+            row = self._row(loop, whole if is_apart else rows)
+            row = self._compute(loop, func, (row, rest), {}) if is_apart else row
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
 
+    def _row(self, loop: Loop, rows: Rows) -> torch.Tensor:
+        """The row of the step, as it was before the loop."""
+        operation = Operation(None, rows=rows)
+        if loop.is_of_numbers and self._rows_read.get(rows, (0, None))[0] == len(loop.steps):
+            found: torch.Tensor = self._rows_read[rows][1]
+            return found
+        repeated = self._repeated(loop, operation)
+        row: torch.Tensor = (
+            self._as_fake(rows.of_first_index()) if repeated is None else repeated.value
+        )
+        self._note(loop, operation, [row])
+        self._remember(loop, row)
+        self._rows_read[rows] = len(loop.steps), row
+        return row
+
     def _rows(self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...]) -> Rows:
-        outer = self._reference(loop, tensor)
-        if not isinstance(outer, Outer):
+        found, whole = self._results.origin_of(tensor), self._results.value(tensor)
+        if found is not None and found.loop is loop:
             raise loop.refused("a step reads or writes its own results at its index")
-        kinds = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
-        indices = [n for n, entry in enumerate(entries) if isinstance(entry, StepIndex)]
-        if len(indices) != 1 or any(type(entry) not in kinds for entry in entries):
+        if any(type(entry) not in _BASIC for entry in entries):
             raise loop.refused(_BESIDE_OTHERS)
-        index = entries[indices[0]]
+        (*before, index), _ = _in_two(loop, entries, whole.ndim)
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
-        n_given = sum(entry is not None and entry is not ... for entry in entries)
-        dim = place = 0
-        for entry in entries[: indices[0]]:
-            width = outer.tensor.ndim - n_given if entry is ... else 1
-            dim += 0 if entry is None else width
-            place += 0 if isinstance(entry, (int, torch.SymInt)) else width
+        first = next(n for n, entry in enumerate(entries) if isinstance(entry, StepIndex))
+        place = len(before)
+        for entry in entries[:first]:
+            place += (entry is None) - isinstance(entry, (int, torch.SymInt))
         key = tuple(map(_text_of_entry, entries))
-        return Rows(outer.number, key, outer.tensor, entries, index, dim, place)
+        return Rows(id(whole), key, whole, entries, index, len(before), place)
 
     def _write(self, loop: Loop, tensor: torch.Tensor, key: Any, value: Any) -> None:
-        """Rows of a tensor that stays are written, each by one step."""
-        rows = self._rows(loop, tensor, key if isinstance(key, tuple) else (key,))
-        row, source = rows.of_first_index(), self._reference(loop, value)
-        same_shape = isinstance(value, torch.Tensor) and (
-            row.ndim == value.ndim
-            and all(
-                statically_known_true(one == other)
-                for one, other in zip(row.shape, value.shape, strict=True)
-            )
-        )
-        if not isinstance(source, Result) or source.before or not same_shape:
-            raise loop.refused("a step writes something else than a row of its own")
-        loop.shares(value)
-        loop.steps[-1].append(Operation(None, rows=rows, written=source))
+        """A row of a tensor that stays is written, or a part of it, by one step alone.
+
+        The results of all steps may be the rows; a part is written to a copy of the row, and the copies are.
+        """
+        if leaves_of(value, StepIndex):
+            raise loop.refused("a step writes its index")
+        first, rest = _in_two(loop, key if isinstance(key, tuple) else (key,), tensor.ndim)
+        rows = self._rows(loop, tensor, first)
+        self.states.begin_row(loop, rows)
+        source = self._reference(loop, value)
+        is_whole = all(type(entry) is slice and entry == slice(None) for entry in rest)
+        is_own = isinstance(source, Result) and not source.before
+        if (
+            not self.states.has_row(rows)
+            and is_whole
+            and is_own
+            and _same_shape(rows.of_first_index(), value)
+        ):
+            loop.shares(value)
+            self.states.keep_row(rows, value)
+            loop.steps[-1].append(Operation(None, rows=rows, written=source))
+            return
+        arguments = self._copy_of_row(loop, rows), rest, value
+        self._check_write(loop, torch.Tensor.__setitem__, arguments, {})
+        self._compute(loop, torch.Tensor.__setitem__, arguments, {})
+
+    def _copy_of_row(self, loop: Loop, rows: Rows) -> torch.Tensor:
+        """The copy of the row of the step that stands for it after the first write."""
+        known, is_copy = self.states.row(rows)
+        if known is not None and is_copy:
+            return known
+        before = self._row(loop, rows) if known is None else known
+        row: torch.Tensor = self._compute(loop, torch.clone, (before,), {})
+        self.states.keep_row(rows, row, is_copy=True)
+        written = self._reference(loop, row)
+        loop.steps[-1].append(Operation(None, rows=rows, written=written))
+        return row
+
+    def _has_numbers(self, loop: Loop, key: Any) -> bool:
+        sizes, numbers = leaves_of(key, torch.SymInt), loop.numbers
+        return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
 
 def is_of_ints(tensor: torch.Tensor) -> bool:
@@ -377,15 +432,33 @@ def is_of_ints(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
-def _in_two(loop: Loop, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The keys of ``x[:, t][:, other]``, which is ``x[:, t, other]`` with a tensor in the place of
-    ``other``.
+def _same_shape(row: torch.Tensor, value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (
+        row.ndim == value.ndim
+        and all(
+            statically_known_true(one == other)
+            for one, other in zip(row.shape, value.shape, strict=True)
+        )
+    )
+
+
+def _in_two(
+    loop: Loop, key: tuple[Any, ...], n_dims: int
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The keys of ``x[:, t][0, other]``, which is ``x[0, t, other]``: that of a row, and that in the row.
+
+    :raises NotRolledError: where another index, or a tensor, stands before the index of the step
     """
     places = [n for n, entry in enumerate(key) if isinstance(entry, StepIndex)]
-    before = key[: places[0]] if len(places) == 1 else ()
-    if len(places) != 1 or any(type(e) is not slice or e != slice(None) for e in before):
+    if len(places) != 1:
         raise loop.refused(_BESIDE_OTHERS)
-    return key[: len(before) + 1], (*before, *key[len(before) + 1 :])
+    before, after = key[: places[0]], key[places[0] + 1 :]
+    counted = key if any(entry is ... for entry in before) else before
+    if leaves_of((before, after), StepIndex) or any(type(e) not in _BASIC for e in counted):
+        raise loop.refused(_BESIDE_OTHERS)
+    n_given = sum(entry is not None and entry is not ... for entry in key)
+    dim = sum(n_dims - n_given if entry is ... else int(entry is not None) for entry in before)
+    return (*[slice(None)] * dim, key[places[0]]), (*before, *after)
 
 
 def _of_one_row(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:

@@ -255,6 +255,9 @@ class Loop:
         self.stacked: dict[Place, torch.Tensor] = {}
         #: the results of all steps, one after another in a dimension, whose sizes are numbers of the steps
         self.joined: dict[Place, tuple[torch.Tensor, int]] = {}
+        #: results that are views of rows to which their step writes: what is done to the tensor after the loop
+        #: would change them
+        self.views_of_rows: set[Place] = set()
         #: the numbers that steps read; None for a loop whose steps read none
         self.numbers: StepNumbers | None = None
         #: True for a loop over numbers themselves

@@ -8,6 +8,10 @@ A ``scan`` gives each step a new state, so a step begins with a copy of the tens
 
 After the loop the tensor gets what the last step left. A step that reads the same memory by another
 tensor, as ``score[0]``, would read what was there before the write: such a loop is no scan.
+
+A step may write to a row of its own, too: ``result[t, :n] = part``. It reads that row, writes to a copy of it, and the
+copies of all steps are the rows after the loop. Nobody else may read or write the tensor in a step: not another row
+of it, and no other tensor with its memory.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ from typing import Any
 
 import torch
 
+from ...torch_internals.modes import WithoutFunctions
 from .loop_results import LoopResults
-from .steps import Loop, memory_of, name_of
+from .steps import Loop, Rows, memory_of, name_of
 
 __all__ = ["WrittenStates", "result_of_write"]
 
+_OTHER_ROWS = "a step reads or writes another row of a tensor that steps write to"
 _SHARED = "a step writes to a tensor whose memory it reads by another one"
 
 
@@ -34,6 +40,39 @@ class WrittenStates:
         #: the tensors by which steps read each memory from before the loop
         self._read: dict[int, torch.Tensor] = {}
         self._shared: dict[int, torch.UntypedStorage] = {}
+        #: the rows that steps write
+        self._rows: dict[int, Rows] = {}
+        #: what stands for the row of the step that runs, and True for a copy of it
+        self._row_of_step: dict[int, tuple[torch.Tensor, bool]] = {}
+
+    def begin_row(self, loop: Loop, rows: Rows) -> None:
+        """A step writes to its row of a tensor.
+
+        :raises NotRolledError: where steps read or write the memory in another way
+        """
+        tensor, memory = rows.tensor, memory_of(rows.tensor)
+        is_other = self._rows.setdefault(memory, rows) != rows
+        if is_other or memory in self._read or memory in self._written or memory in self._shared:
+            raise loop.refused(_OTHER_ROWS)
+        if _overlaps(tensor):
+            raise loop.refused("a step writes to rows that share their memory")
+
+    def has_row(self, rows: Rows) -> bool:
+        """True where the step that runs has written to this row."""
+        memory = memory_of(rows.tensor)
+        return memory in self._row_of_step and self._rows[memory] == rows
+
+    def row(self, rows: Rows) -> tuple[torch.Tensor | None, bool]:
+        """What stands for the row of the step, and True for a copy, to which it may write."""
+        return self._row_of_step.get(memory_of(rows.tensor), (None, False))
+
+    def keep_row(self, rows: Rows, row: torch.Tensor, *, is_copy: bool = False) -> None:
+        """A tensor stands for the row of the step from here on."""
+        self._row_of_step[memory_of(rows.tensor)] = row, is_copy
+
+    def forget_rows(self) -> None:
+        """A step is over."""
+        self._row_of_step.clear()
 
     def begin(self, loop: Loop, tensor: Any) -> bool | None:
         """Returns True where a step is to copy a tensor before it writes to it, False where it has copied
@@ -48,7 +87,8 @@ class WrittenStates:
         is_written = self._written.get(memory) is tensor
         if origin is not None and not is_written:
             return None
-        if memory in self._shared or self._read.get(memory, tensor) is not tensor:
+        is_read = self._read.get(memory, tensor) is not tensor
+        if memory in self._shared or memory in self._rows or is_read:
             raise loop.refused(_SHARED)
         self._written[memory] = tensor
         return origin is None or origin.step < len(loop.steps) - 1
@@ -61,6 +101,8 @@ class WrittenStates:
         memory = memory_of(tensor)
         if self._written.get(memory, tensor) is not tensor:
             raise loop.refused(_SHARED)
+        if memory in self._rows:
+            raise loop.refused(_OTHER_ROWS)
         if self._read.setdefault(memory, tensor) is not tensor:
             self._shared[memory] = tensor.untyped_storage()
 
@@ -72,8 +114,11 @@ class WrittenStates:
         :raises NotRolledError: for a view of a tensor that steps write to
         """
         memories = {memory_of(tensor) for tensor in given}
+        copies = {memory_of(row) for row, is_copy in self._row_of_step.values() if is_copy}
         for result in results:
             memory = memory_of(result)
+            if memory in memories and memory in copies:
+                loop.views_of_rows.add(self._results.place_of(result))
             if memory in memories:
                 self._shared[memory] = result.untyped_storage()
             if memory in self._shared and memory in self._written:
@@ -85,6 +130,23 @@ class WrittenStates:
         for tensor, final in finals:
             self._results.forget(tensor)
             tensor.copy_(final)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """True for a tensor two of whose elements have one memory for sure, as after ``expand`` and ``unfold``:
+    where a stride ends within what another dimension reaches.
+    """
+    with WithoutFunctions():  # the model reads none of these sizes
+        if not tensor._is_view():  # torch asks about sizes for the strides of others
+            return False
+        dims = [d for d in zip(tensor.shape, tensor.stride(), strict=True) if type(d[1]) is int]
+    # a symbolic size may be 2
+    reach = [(stride, stride * (size - 1 if type(size) is int else 1)) for size, stride in dims]
+    return any(
+        stride == 0 and size != 1 if type(size) is int else stride == 0 for size, stride in dims
+    ) or any(
+        one is not other and other[0] <= one[0] <= other[1] for one in reach for other in reach
+    )
 
 
 def result_of_write(func: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor | None:

@@ -285,3 +285,28 @@ def test_language_models_are_exact_on_calls_never_seen(name: str) -> None:
     tally = observer.export(to="aoti").verify(atol=1e-4, sizes=tiny.sizes)
     assert tally.verified
     assert tally.difference < 1e-4
+
+
+class TwoLoops(torch.nn.Module):
+    """One that leaves a state alone, and one that joins the results of its steps: each is a ``scan``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total, rows = torch.zeros(x.shape[0], 4), []
+        for t in range(x.shape[1]):
+            total = torch.tanh(total + self.linear(x[:, t]))
+        for t in range(x.shape[1]):
+            rows.append(x[:, t] * total)
+        return torch.stack(rows, 1)
+
+
+@needs_compiler
+def test_loops_are_compiled_for_any_number_of_steps() -> None:
+    calls: Calls = [((rand(2, 3, 4),), {}), ((rand(3, 5, 4),), {})]
+    program = exported(model := TwoLoops(), calls).to("aoti")
+    assert len(program.graphs) == 1
+    for size in ((4, 9, 4), (1, 20, 4), (5, 1, 4)):
+        torch.testing.assert_close(program(rand(*size)), model(rand(*size)), atol=1e-5, rtol=1e-5)

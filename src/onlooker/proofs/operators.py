@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..pytrees.nodes import SYMBOLIC
 from ..torch_internals.operators import DispatchKey, HigherOrderOperator, OpOverload
 
 __all__ = [
@@ -304,8 +305,12 @@ def _given(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 def _tensors_of(node: Node) -> list[Node]:
-    """The arguments of a node that are no graphs."""
-    return [other for other in node.all_input_nodes if other.op != "get_attr"]
+    """The arguments of a node that are neither graphs nor sizes."""
+    return [
+        other
+        for other in node.all_input_nodes
+        if other.op != "get_attr" and not isinstance(other.meta.get("val"), SYMBOLIC)
+    ]
 
 
 def _nodes_among(values: Sequence[Any]) -> list[Node]:

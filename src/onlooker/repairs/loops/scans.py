@@ -8,7 +8,7 @@ gives the results of all steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from ...torch_internals.fake_tensors import is_fake
 from ...torch_internals.modes import WithoutFunctions
-from ...torch_internals.sizes import expression_of, statically_known_true
+from ...torch_internals.sizes import SymNode, expression_of, statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
 from .step_numbers import NumberOrigin, StepSize
@@ -323,7 +323,7 @@ def _numbers_of_all(
         found = [torch.scalar_tensor(known.value(number), dtype=torch.int64) for number in numbers]
         return [begun.clone(), *found]
 
-    return list(scan_op(count, [torch.zeros(1)], read, tuple(step.stays.values())))[1:]
+    return _scanned(count, [torch.zeros(1)], read, step.stays.values(), len(numbers))[1:]
 
 
 def _scan(
@@ -372,7 +372,7 @@ def _scan(
     if is_scan:
         begun = begun or [torch.zeros(1)]  # scan asks for a state
         read = read or [torch.zeros(loop.count)]  # and for rows
-        results = list(scan_op(run, begun, read, tuple(step.stays.values())))
+        results = _scanned(run, begun, read, step.stays.values(), len(stacked))
         loop.finals.update(zip((*carries, *lasts), results, strict=False))
         wholes = results[len(begun) - len(joined) : len(begun)]
         for place, whole, one in zip(parts, wholes, joined, strict=True):
@@ -380,6 +380,37 @@ def _scan(
         loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
     loop.stacked.update((place, step.rows[place[0]]) for place in wanted if place[0] in step.rows)
     return is_scan
+
+
+def _scanned(
+    step: Callable[..., list[torch.Tensor]],
+    begun: Sequence[torch.Tensor],
+    read: list[torch.Tensor],
+    stays: Iterable[Any],
+    n_stacked: int,
+) -> list[torch.Tensor]:
+    """The results of a scan that has the form of those that torch traces: symbols of shapes stay too, of which
+    AOTInductor makes the shapes of ``n_stacked`` results. It has two results at least, which that needs.
+    """
+    states = [*begun] if len(begun) + n_stacked > 1 else [*begun, torch.zeros(1)]
+    given = [*states, *read, *stays]
+    with WithoutFunctions():  # the model reads none of these sizes
+        sizes: list[Any] = [
+            size for one in given if isinstance(one, torch.Tensor) for size in one.shape
+        ]
+    symbols: dict[Any, Any] = {}
+    for node in (size.node for size in sizes if isinstance(size, torch.SymInt)):
+        for symbol in sorted(node.expr.free_symbols, key=str):
+            made: Any = SymNode(symbol, node.shape_env, int, None)
+            symbols[symbol] = torch.SymInt(made)  # type: ignore[no-untyped-call]
+
+    def body(*values: Any) -> list[torch.Tensor]:
+        unread = values[len(begun) : len(states)]
+        results = step(*values[: len(begun)], *values[len(states) : len(given)])
+        return [*results, *(one.clone() for one in unread)]
+
+    stay = (*given[len(states) + len(read) :], *symbols.values())
+    return list(scan_op(body, states, read, stay))[: len(begun) + n_stacked]
 
 
 def _length_in_step(loop: Loop, last: torch.Tensor, dim: int) -> StepSize:

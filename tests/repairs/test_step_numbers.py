@@ -78,6 +78,14 @@ def lengths_that_values_say(linear: torch.nn.Linear, x: torch.Tensor, lengths: t
     return torch.cat(parts), x
 
 
+def blocks(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    parts = []
+    for length in lengths.tolist():
+        part = linear(torch.arange(length)[:, None].expand(-1, 4) * x.sum()).reshape(length // 2 * 2, -1)
+        parts.append(part)
+    return torch.cat(parts), x
+
+
 def items(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
     parts = []
     for one in lengths:
@@ -303,6 +311,20 @@ def test_a_part_may_be_short_or_empty() -> None:
     model, program = exported(attention_of_parts)
     for lengths in ((1,), (1, 1, 4), (3, 0, 2), (0, 4)):
         assert agree(program, model, lengths), lengths
+
+
+def test_a_width_that_is_computed_from_numbers_is_checked() -> None:
+    torch.manual_seed(0)
+    model, observer = Packed(blocks).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for lengths in ((2, 4), (4, 2, 6)):
+            model(*call(*lengths))
+    program = observer.export()
+    assert agree(program, model, (8, 2, 4, 4))
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        model(*call(4, 3))
+    with pytest.raises(RejectedCallError):
+        program(*call(4, 3))
 
 
 def test_a_watched_part_may_be_shorter_than_a_branch_assumes() -> None:

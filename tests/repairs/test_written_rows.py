@@ -147,7 +147,15 @@ NEVER_WRONG = [
     the_row_before,
     the_number_before,
 ]
-SLOW = {a_whole_row_first, beyond_a_row, read_by_a_view, rows_and_columns, overlapping_rows, the_number_before}
+SLOW = {
+    parts_of_a_row,
+    a_whole_row_first,
+    beyond_a_row,
+    read_by_a_view,
+    rows_and_columns,
+    overlapping_rows,
+    the_number_before,
+}
 
 
 def runs(given: list[Run]) -> list[object]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 
 from ...torch_internals.fake_tensors import is_fake
@@ -19,7 +20,7 @@ from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import SymNode, expression_of, statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
-from .step_numbers import NumberOrigin, StepSize
+from .step_numbers import NumberOrigin, StepSize, demanded
 from .step_recorder import Blanks
 from .steps import (
     Constant,
@@ -36,6 +37,8 @@ from .steps import (
 __all__ = ["roll"]
 
 _ADDITIONS = (torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__)
+#: a number that all small ones divide
+_MULTIPLE = sympy.Integer(720720)
 #: the numbers that a sum may begin with, as text: -0.0 is none
 _ZEROS = ("0", "0.0")
 
@@ -59,12 +62,16 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     stacked = [operation.written.place for operation in written if operation.written]
     lasts: dict[Place, torch.Tensor] = {}
     # in the order of a step, so that two traces of a loop give the same scan
-    parts: dict[Place, tuple[torch.Tensor, int]] = {}
+    parts: dict[Place, tuple[torch.Tensor, dict[int, int], int]] = {}
     for place, tensors in sorted(results.alive(loop).items()):
         last = tensors[-1]
         own = () if last is None else _own_dims(loop, last.shape)
-        if last is not None and None not in tensors and len(own) == 1:
-            parts[place] = last, own[0]
+        if last is not None and None not in tensors and own:
+            demands, sizes = _settled(loop, last.shape, own)
+            rest = [dim for dim in own if dim not in sizes]
+            if len(rest) == 1:
+                body += demands
+                parts[place] = last, sizes, rest[0]
         elif own or place in loop.views_of_rows:
             continue  # who reads it is told that it is the result of one step
         elif None not in tensors or body[place[0]].rows is not None:
@@ -87,6 +94,34 @@ def _own_dims(loop: Loop, sizes: Sequence[Any]) -> tuple[int, ...]:
     if numbers is None or not numbers:
         return ()
     return tuple(d for d, size in enumerate(sizes) if numbers.has_numbers(expression_of(size)))
+
+
+def _settled(
+    loop: Loop, shape: Sequence[Any], dims: Sequence[int]
+) -> tuple[list[Operation], dict[int, int]]:
+    """The dimensions that have one size whatever the numbers are, with demands that they have it.
+
+    ``x.reshape(h // 2, w // 2, 2, 2, -1)`` of an image of ``h * w * 64`` has the size ``h * w * 64 // (h // 2 * (w
+    // 2) * 4)``: 64 for each number that all others divide, and the step asks whether it is that of its own.
+    """
+    demands, sizes = list[Operation](), dict[int, int]()
+    for dim in dims:
+        found = loop.formula_of(expression_of(shape[dim]), len(loop.steps) - 1)
+        if found is None:
+            continue
+        values = [
+            found.formula.xreplace(
+                {o.symbol: _MULTIPLE * (n + each) for n, o in enumerate(found.origins)}
+            )
+            for each in (1, 2, 5)
+        ]
+        if not values[0].is_Integer or any(value != values[0] for value in values):
+            continue
+        sizes[dim] = int(values[0])
+        formula = sympy.Eq(found.formula, values[0])
+        holds = StepSize(str(formula), found.origins, formula, found.sizes)
+        demands.append(Operation(demanded, ((holds,), {})))
+    return demands, sizes
 
 
 def _is_another(before: Sequence[Any], after: Sequence[Any]) -> bool:
@@ -280,10 +315,12 @@ class _Joined:
     dim: int
 
     @classmethod
-    def of(cls, last: torch.Tensor, dim: int, lengths: torch.Tensor) -> _Joined:
-        """The tensor for results as that of the ``last`` step, of these ``lengths``."""
+    def of(
+        cls, last: torch.Tensor, sizes: Mapping[int, int], dim: int, lengths: torch.Tensor
+    ) -> _Joined:
+        """The tensor for results as that of the ``last`` step, of these ``lengths`` and other ``sizes``."""
         total: Any = lengths.sum().item()
-        rest = (size for place, size in enumerate(last.shape) if place != dim)
+        rest = (sizes.get(d, size) for d, size in enumerate(last.shape) if d != dim)
         whole = torch.zeros((total, *rest), dtype=last.dtype, device=last.device)
         return cls(whole, lengths.cumsum(0) - lengths, dim)
 
@@ -332,14 +369,14 @@ def _scan(
     carries: Mapping[Place, torch.Tensor],
     lasts: Mapping[Place, torch.Tensor],
     wanted: Sequence[Place],
-    parts: Mapping[Place, tuple[torch.Tensor, int]],
+    parts: Mapping[Place, tuple[torch.Tensor, Mapping[int, int], int]],
 ) -> bool:
     """One ``scan`` for all steps: it gives what a step has from the one before, ``lasts`` of the
     last step, what is ``wanted`` of all, and ``parts`` whose length is a value, in one tensor. False where
     there is nothing to compute.
     """
     sums = _sums(loop, body)
-    lengths = [_length_in_step(loop, *part) for part in parts.values()]
+    lengths = [_length_in_step(loop, last, dim) for last, _, dim in parts.values()]
     counts = _numbers_of_all(loop, body, lengths, sums)
     joined = [
         _Joined.of(*part, column) for part, column in zip(parts.values(), counts, strict=True)

@@ -44,3 +44,22 @@ def test_a_mask_is_as_long_as_the_keys_that_it_hides():
 
 
 # arguments that every call passed
+
+
+class TakesLists(nn.Module):
+    def forward(
+        self,
+        x,
+        context_mask: list[torch.Tensor] | None = None,
+        mask: torch.Tensor | list[torch.Tensor] | None = None,
+    ):
+        return x + 1
+
+
+def test_a_list_of_masks_is_no_mask():
+    observer, model = InputObserver(), TakesLists()
+    with observer(model):
+        model(torch.rand(2, 5))
+        model(torch.rand(3, 7))
+    (plan,) = observer.plans()
+    assert [spot.argument for spot in plan.blind] == ["mask"]

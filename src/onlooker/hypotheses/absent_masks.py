@@ -10,6 +10,7 @@ something else when a part is hidden.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -47,6 +48,8 @@ _MOST_EXAMPLES = 3
 #: frames of samples
 _HIDDEN_PARTS = (1 << 30, 4)
 _DTYPES = (torch.int64, torch.bool)
+#: a list of masks is no mask
+_CONTAINER = re.compile(r"\b(list|tuple|dict|sequence)\[.*?\]", re.IGNORECASE)
 
 
 class AbsentMasks(Family):
@@ -82,8 +85,8 @@ class AbsentMasks(Family):
         leaves = self._draft.union.leaves
         passed = {path.root for path in leaves}
         for parameter in self._lab.signature.parameters:
-            is_optional_tensor = not parameter.required and "Tensor" in parameter.annotation
-            if not is_optional_tensor or not parameter.name.endswith("mask"):
+            is_tensor = "Tensor" in _CONTAINER.sub("", parameter.annotation)
+            if parameter.required or not is_tensor or not parameter.name.endswith("mask"):
                 continue
             spec = leaves.get(Path((Name(parameter.name),)))
             is_none = getattr(spec, "value", 0) is None

@@ -31,6 +31,7 @@ from ..names import names_of
 from ..refused import operator_in, refused_graph
 from ..taken_apart import derivatives_by_parts, take_apart
 from .conversions import CONVERSIONS, RESULTS, extensions
+from .loops import TakenScan, take_scans
 from .operators import taken_apart, use_known_operators
 from .packed import dequantised, take_packed_matrices
 from .processor import avoid_wrong_numbers
@@ -71,15 +72,21 @@ def convert_graph(graph: Graph) -> Any:
     assertions = assertions_in(module.graph)  # read while comparisons of sizes are those of Python
     packed = take_packed_matrices(module)
     use_known_operators(module)
+    scans = take_scans(module)
+    for scan in scans:
+        use_known_operators(scan.body)
     outputs = _outputs_of(module)
     conditions = conditions_of(assertions)
-    _give_computed(module, [*outputs, *conditions])
+    given = [value for scan in scans for value in scan.given]
+    own = {*packed, *(node for scan in scans for node in scan.results.values())}
+    _give_computed(module, [*outputs, *conditions, *given])
     try:
-        converted = _converted(module, graph, packed)
+        converted = _converted(module, _shapes_of(module, graph, own))
         if packed:
             _put_back(converted, module, packed)
-        avoid_wrong_numbers(converted)
-        return _finished(converted, module, graph, outputs, conditions, packed)
+        model = _finished(converted, module, graph, outputs, conditions, own, scans)
+        avoid_wrong_numbers(model)
+        return model
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None
 
@@ -126,25 +133,38 @@ def _inputs_of(module: GraphModule, packed: Collection[Node]) -> list[Node]:
     return [node for node in module.graph.find_nodes(op="placeholder") if node not in packed]
 
 
-def _converted(module: GraphModule, graph: Graph, packed: Collection[Node]) -> Any:
-    """The model as the front end makes it, whose inputs have types and ranges from the start."""
+def _shapes_of(module: GraphModule, graph: Graph, own: Collection[Node]) -> list[Any]:
+    """The shapes of the inputs, those of the plan with their ranges; ``own`` are inputs of ours."""
+    leaves = dict(zip(_inputs_of(module, own), graph.plan.inputs, strict=True))
+    placeholders = module.graph.find_nodes(op="placeholder")
+    return [
+        _shape(node) if node in own else shape_of(graph.plan, leaves[node]) for node in placeholders
+    ]
+
+
+def _shape(node: Node) -> Any:
+    """The shape of a value; any size where it is symbolic."""
     from openvino import PartialShape
+
+    sizes = getattr(node.meta["val"], "shape", ())
+    return PartialShape([size if isinstance(size, int) else -1 for size in sizes])
+
+
+def _converted(module: GraphModule, shapes: Sequence[Any]) -> Any:
+    """The model as the front end makes it, with inputs of these shapes."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
-    leaves = dict(zip(_inputs_of(module, packed), graph.plan.inputs, strict=True))
     placeholders = module.graph.find_nodes(op="placeholder")
     decoder = TorchFXPythonDecoder(
         module,
-        input_shapes=[
-            PartialShape(list(node.meta["val"].shape))
-            if node in packed
-            else shape_of(graph.plan, leaves[node])
-            for node in placeholders
-        ],
+        input_shapes=list(shapes),
         input_types=[_dtype_of(node) for node in placeholders],
         dynamic_shapes=True,
     )
+    decoder._input_signature = [
+        node.name for node in placeholders
+    ]  # that of forward has no inputs of ours
     front_end = FrontEndManager().load_by_framework("pytorch")
     for extension in extensions():
         front_end.add_extension(extension)
@@ -173,31 +193,28 @@ def _finished(
     graph: Graph,
     outputs: Sequence[Any],
     conditions: Sequence[Node],
-    packed: Collection[Node],
+    own: Collection[Node],
+    scans: Sequence[TakenScan],
 ) -> Any:
     """The model with all its outputs, its names, and what is known of the graph inside."""
     import openvino
     from openvino import opset13
-    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
 
     names = names_of(graph)
     placeholders = module.graph.find_nodes(op="placeholder")
-    made = converted.get_parameters()
-    if len(made) < len(placeholders):  # the front end may leave out those that nothing reads
-        known = {parameter.get_friendly_name(): parameter for parameter in made}
-        made = [
-            known.get(node.name)
-            or opset13.parameter(
-                shape_of(graph.plan, leaf), pt_to_ov_type_map[str(_dtype_of(node))]
-            )
-            for leaf, node in zip(graph.plan.inputs, placeholders, strict=True)
-        ]
+    made = _with_unread(converted, module, _shapes_of(module, graph, own))
     parameters = dict(zip(placeholders, made, strict=True))
-    sources = dict(zip(_computed([*outputs, *conditions]), converted.get_results(), strict=True))
+    computed = _computed([*outputs, *conditions, *(one for scan in scans for one in scan.given)])
+    sources = dict(zip(computed, converted.get_results(), strict=True))
     ports = {
         **{node: parameter.output(0) for node, parameter in parameters.items()},
         **{node: result.input_value(0) for node, result in sources.items()},
     }
+    for scan in scans:
+        given = [_typed(ports, value) for value in scan.given]
+        for node, port in scan.results_of(given, *_step_of(scan.body)).items():
+            parameters[node].output(0).replace(port)
+            ports[node] = port
     given = [_typed(ports, value) for value in outputs]
     labels = list(names.outputs)
     if conditions:
@@ -207,7 +224,7 @@ def _finished(
             whole = opset13.logical_and(whole, other).output(0)
         given.append(whole)
         labels.append(ASSERTED)
-    inputs = [parameters[node] for node in _inputs_of(module, packed)]
+    inputs = [parameters[node] for node in _inputs_of(module, own)]
     for parameter, label in zip(inputs, names.inputs, strict=True):
         _call(parameter, label)
     results = [_result(port, label) for port, label in zip(given, labels, strict=True)]
@@ -215,6 +232,37 @@ def _finished(
     for key, value in known_of(graph, "openvino").items():
         model.set_rt_info(json.dumps(value), ["onlooker", key])
     return model
+
+
+def _step_of(body: GraphModule) -> tuple[list[Any], list[Any]]:
+    """The inputs of a body, and what it gives, as outputs of OpenVINO."""
+    placeholders = body.graph.find_nodes(op="placeholder")
+    shapes, outputs = [_shape(node) for node in placeholders], _outputs_of(body)
+    _give_computed(body, outputs)
+    converted = _converted(body, shapes)
+    inputs = _with_unread(converted, body, shapes)
+    results = [result.input_value(0) for result in converted.get_results()]
+    ports = {
+        **{node: one.output(0) for node, one in zip(placeholders, inputs, strict=True)},
+        **dict(zip(_computed(outputs), results, strict=True)),
+    }
+    return inputs, [_typed(ports, value) for value in outputs]
+
+
+def _with_unread(converted: Any, module: GraphModule, shapes: Sequence[Any]) -> list[Any]:
+    """The inputs of a model, with those that the front end left out, since nothing reads them."""
+    from openvino import opset13
+    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
+
+    placeholders = module.graph.find_nodes(op="placeholder")
+    made = list(converted.get_parameters())
+    if len(made) == len(placeholders):
+        return made
+    known = {parameter.get_friendly_name(): parameter for parameter in made}
+    return [
+        known.get(node.name) or opset13.parameter(shape, pt_to_ov_type_map[str(_dtype_of(node))])
+        for node, shape in zip(placeholders, shapes, strict=True)
+    ]
 
 
 def _typed(ports: dict[Node, Any], value: Any, dtype: torch.dtype | None = None) -> Any:

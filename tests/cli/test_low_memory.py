@@ -74,7 +74,7 @@ def scores(model: Any) -> torch.Tensor:
         pytest.param("onnx", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
         pytest.param("onnx", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         ("onnx", torch.float16, ("--precision", "int8"), 0.05),
-        ("openvino", torch.bfloat16, (), 1e-5),
+        pytest.param("openvino", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
         pytest.param("openvino", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         pytest.param("torch", torch.float16, (), 1e-6, marks=pytest.mark.slow),
         pytest.param("torch", torch.bfloat16, ("--precision", "int4"), 0.3, marks=pytest.mark.slow),

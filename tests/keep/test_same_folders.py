@@ -90,7 +90,7 @@ def _fields(one: Path, other: Path) -> set[str]:
     return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 
 
-@pytest.mark.parametrize("name", ["sided", "llama"])
+@pytest.mark.parametrize("name", ["sided", pytest.param("llama", marks=pytest.mark.slow)])
 def test_two_runs_give_the_same_folder_but_for_the_timings(name: str, tmp_path: Path) -> None:
     saved(name, tmp_path / "first")
     with busy():

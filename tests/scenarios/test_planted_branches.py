@@ -472,7 +472,7 @@ def check(n_modules: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_verified_programs_of_random_modules_are_right(seed: int) -> None:
-    check(30, seed)
+    check(20, seed)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def session_of(layer: nn.RNNBase, args: tuple[Any, ...], has_batch: bool) -> onn
 @pytest.mark.parametrize(
     ("kind", "layout"),
     [  # every kind and every layout; all pairs of them take a minute
-        pytest.param(kind, layout, marks=pytest.mark.slow if (i + j) % 2 else ())
+        pytest.param(kind, layout, marks=pytest.mark.slow if (i + j) % 4 else ())
         for (i, kind), (j, layout) in itertools.product(enumerate(KINDS), enumerate(LAYOUTS))
     ],
 )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from ..proofs.operators import call_draws
+from ..repairs.trace_mode import Reader, reading
 from ..torch_internals.modes import BesideCompilers, TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
 from ..torch_internals.sizes import SIZE_READS
@@ -181,23 +181,20 @@ def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) ->
 def _recorded(body: Any, inputs: Sequence[Any]) -> RecordedBody:
     """Runs a body on copies of its inputs."""
     given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
-    with Recorder() as recorder, _WithoutSizes():
+    with Recorder() as recorder, reading(_WithoutSizes()):
         outputs = tree_leaves(body(*given))
     if any(call_draws(func, args, kwargs) for func, args, kwargs, _ in recorder.steps):
         raise NotImplementedError("a body that draws random numbers is not recorded")
     return RecordedBody(recorder, given, tuple(outputs))
 
 
-class _WithoutSizes(TorchFunctionMode):
-    """Inside the block no size of a tensor may be read: no reader of the run sees it."""
+class _WithoutSizes(Reader):
+    """Inside the block no size of a tensor may be read: no other reader of the run sees it."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+    functions = SIZE_READS
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if func in SIZE_READS:
-            raise NotImplementedError("a body that reads sizes is not recorded")
-        return func(*args, **(kwargs or {}))
+        """Raises what ends the recording."""
+        raise NotImplementedError("a body that reads sizes is not recorded")

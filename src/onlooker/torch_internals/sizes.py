@@ -61,6 +61,7 @@ __all__ = [
     "is_contiguous_or_false",
     "shape_config",
     "simple_floordiv_gcd",
+    "size_of",
     "statically_known_true",
     "sym_node",
     "symbolic_shapes",
@@ -86,6 +87,12 @@ SIZE_READS = frozenset(
         torch.Tensor.is_same_size,
     }
 )
+
+
+def size_of(symbol: Any, environment: Any) -> torch.SymInt:
+    """The size that a symbol of an environment stands for."""
+    node: Any = SymNode(symbol, environment, int, None)
+    return torch.SymInt(node)  # type: ignore[no-untyped-call]
 
 
 def expression_of(size: Any) -> Any:

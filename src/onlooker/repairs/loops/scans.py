@@ -17,7 +17,7 @@ import torch
 
 from ...torch_internals.fake_tensors import is_fake
 from ...torch_internals.modes import WithoutFunctions
-from ...torch_internals.sizes import SymNode, expression_of, statically_known_true
+from ...torch_internals.sizes import expression_of, size_of, statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
 from .step_numbers import NumberOrigin, StepSize, demanded
@@ -426,8 +426,10 @@ def _scanned(
     stays: Iterable[Any],
     n_stacked: int,
 ) -> list[torch.Tensor]:
-    """The results of a scan that has the form of those that torch traces: symbols of shapes stay too, of which
-    AOTInductor makes the shapes of ``n_stacked`` results. It has two results at least, which that needs.
+    """Runs a scan in the form that torch itself traces, which AOTInductor needs.
+
+    The symbols of all shapes are inputs of each step: AOTInductor computes the shapes of the ``n_stacked`` results
+    from them. A scan with a single result has a state beside it that no step reads.
     """
     states = [*begun] if len(begun) + n_stacked > 1 else [*begun, torch.zeros(1)]
     given = [*states, *read, *stays]
@@ -438,8 +440,7 @@ def _scanned(
     symbols: dict[Any, Any] = {}
     for node in (size.node for size in sizes if isinstance(size, torch.SymInt)):
         for symbol in sorted(node.expr.free_symbols, key=str):
-            made: Any = SymNode(symbol, node.shape_env, int, None)
-            symbols[symbol] = torch.SymInt(made)  # type: ignore[no-untyped-call]
+            symbols[symbol] = size_of(symbol, node.shape_env)
 
     def body(*values: Any) -> list[torch.Tensor]:
         unread = values[len(begun) : len(states)]

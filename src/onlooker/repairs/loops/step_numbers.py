@@ -29,10 +29,10 @@ from sympy.logic.boolalg import Boolean
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
     PythonReferenceAnalysis,
-    SymNode,
     ValueRanges,
     bound_sympy,
     int_oo,
+    size_of,
     sympy_interp,
 )
 
@@ -175,12 +175,8 @@ class StepNumbers:
         origins = sorted((self._origins[symbol] for symbol in new), key=lambda one: str(one.symbol))
         formula = expression.xreplace({s: self._origins[s].symbol for s in new})
         outer = expression.free_symbols.difference(new)
-        sizes = {symbol: self._size(symbol) for symbol in sorted(outer, key=str)}
+        sizes = {symbol: size_of(symbol, self.environment) for symbol in sorted(outer, key=str)}
         return StepSize(str(formula), tuple(origins), formula, sizes)
-
-    def _size(self, symbol: Any) -> Any:
-        node: Any = SymNode(symbol, self.environment, int, None)
-        return torch.SymInt(node)  # type: ignore[no-untyped-call]
 
     def assumed(self, expression: Any) -> bool | None:
         """The answer to a question that holds for all numbers of 2 and more, as torch assumes it of sizes;

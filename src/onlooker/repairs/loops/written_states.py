@@ -16,6 +16,7 @@ of it, and no other tensor with its memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -142,11 +143,9 @@ def _overlaps(tensor: torch.Tensor) -> bool:
         dims = [d for d in zip(tensor.shape, tensor.stride(), strict=True) if type(d[1]) is int]
     # a symbolic size may be 2
     reach = [(stride, stride * (size - 1 if type(size) is int else 1)) for size, stride in dims]
-    return any(
-        stride == 0 and size != 1 if type(size) is int else stride == 0 for size, stride in dims
-    ) or any(
-        one is not other and other[0] <= one[0] <= other[1] for one in reach for other in reach
-    )
+    is_repeated = any(stride == 0 and (type(size) is not int or size != 1) for size, stride in dims)
+    pairs = itertools.permutations(reach, 2)
+    return is_repeated or any(other[0] <= one[0] <= other[1] for one, other in pairs)
 
 
 def result_of_write(func: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor | None:

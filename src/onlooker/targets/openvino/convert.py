@@ -25,7 +25,7 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import assertions_in, conditions_of
-from ..integers.packed import Packed, with_packed_weights, with_unpacked_bits
+from ..integers.packed import with_packed_weights, with_unpacked_bits
 from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
 from ..refused import operator_in, refused_graph
@@ -77,14 +77,16 @@ def convert_graph(graph: Graph) -> Any:
         use_known_operators(scan.body)
     outputs = _outputs_of(module)
     conditions = conditions_of(assertions)
-    given = [value for scan in scans for value in scan.given]
+    given = [*outputs, *conditions, *(value for scan in scans for value in scan.given)]
     own = {*packed, *(node for scan in scans for node in scan.results.values())}
-    _give_computed(module, [*outputs, *conditions, *given])
+    _give_computed(module, given)
     try:
-        converted = _converted(module, _shapes_of(module, graph, own))
-        if packed:
-            _put_back(converted, module, packed)
-        model = _finished(converted, module, graph, outputs, conditions, own, scans)
+        parameters, ports = _converted(module, _shapes_of(module, graph, own), given)
+        for node, matrix in packed.items():
+            parameters[node].output(0).replace(dequantised(matrix))
+        _connect(scans, parameters, ports)
+        inputs = [parameters[node] for node in _inputs_of(module, own)]
+        model = _finished(graph, inputs, ports, outputs, conditions)
         avoid_wrong_numbers(model)
         return model
     except Exception as error:
@@ -150,10 +152,16 @@ def _shape(node: Node) -> Any:
     return PartialShape([size if isinstance(size, int) else -1 for size in sizes])
 
 
-def _converted(module: GraphModule, shapes: Sequence[Any]) -> Any:
-    """The model as the front end makes it, with inputs of these shapes."""
+def _converted(
+    module: GraphModule, shapes: Sequence[Any], given: Sequence[Any]
+) -> tuple[dict[Node, Any], dict[Node, Any]]:
+    """The inputs of a graph as the front end makes them, of these shapes, and the outputs of OpenVINO for
+    them and for what is ``given``.
+    """
+    from openvino import opset13
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
+    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
 
     placeholders = module.graph.find_nodes(op="placeholder")
     decoder = TorchFXPythonDecoder(
@@ -162,21 +170,45 @@ def _converted(module: GraphModule, shapes: Sequence[Any]) -> Any:
         input_types=[_dtype_of(node) for node in placeholders],
         dynamic_shapes=True,
     )
-    decoder._input_signature = [
-        node.name for node in placeholders
-    ]  # that of forward has no inputs of ours
+    # the signature of forward has no inputs of ours
+    decoder._input_signature = [node.name for node in placeholders]
     front_end = FrontEndManager().load_by_framework("pytorch")
     for extension in extensions():
         front_end.add_extension(extension)
-    return front_end.convert(front_end.load(decoder))
+    model = front_end.convert(front_end.load(decoder))
+    made = model.get_parameters()
+    if len(made) < len(placeholders):  # the front end may leave out those that nothing reads
+        known = {parameter.get_friendly_name(): parameter for parameter in made}
+        made = [
+            known.get(node.name)
+            or opset13.parameter(shape, pt_to_ov_type_map[str(_dtype_of(node))])
+            for node, shape in zip(placeholders, shapes, strict=True)
+        ]
+    parameters = dict(zip(placeholders, made, strict=True))
+    results = dict(zip(_computed(given), model.get_results(), strict=True))
+    return parameters, {
+        **{node: parameter.output(0) for node, parameter in parameters.items()},
+        **{node: result.input_value(0) for node, result in results.items()},
+    }
 
 
-def _put_back(converted: Any, module: GraphModule, packed: Mapping[Node, Packed]) -> None:
-    """Lets all read the matrices of integers that were inputs while the graph was converted."""
-    placeholders = module.graph.find_nodes(op="placeholder")
-    for node, parameter in zip(placeholders, converted.get_parameters(), strict=True):
-        if node in packed:
-            parameter.output(0).replace(dequantised(packed[node]))
+def _connect(
+    scans: Iterable[TakenScan], parameters: Mapping[Node, Any], ports: dict[Node, Any]
+) -> None:
+    """Lets all read the results of the scans, which were inputs while the graph was converted."""
+    for scan in scans:
+        outputs = _outputs_of(scan.body)
+        _give_computed(scan.body, outputs)
+        shapes = [_shape(node) for node in scan.body.graph.find_nodes(op="placeholder")]
+        inputs, made = _converted(scan.body, shapes, outputs)
+        results = scan.results_of(
+            [_typed(ports, value) for value in scan.given],
+            list(inputs.values()),
+            [_typed(made, value) for value in outputs],
+        )
+        for node, port in results.items():
+            parameters[node].output(0).replace(port)
+            ports[node] = port
 
 
 def _dtype_of(node: Node) -> torch.dtype:
@@ -188,33 +220,17 @@ def _dtype_of(node: Node) -> torch.dtype:
 
 
 def _finished(
-    converted: Any,
-    module: GraphModule,
     graph: Graph,
+    inputs: Sequence[Any],
+    ports: dict[Node, Any],
     outputs: Sequence[Any],
     conditions: Sequence[Node],
-    own: Collection[Node],
-    scans: Sequence[TakenScan],
 ) -> Any:
     """The model with all its outputs, its names, and what is known of the graph inside."""
     import openvino
     from openvino import opset13
 
     names = names_of(graph)
-    placeholders = module.graph.find_nodes(op="placeholder")
-    made = _with_unread(converted, module, _shapes_of(module, graph, own))
-    parameters = dict(zip(placeholders, made, strict=True))
-    computed = _computed([*outputs, *conditions, *(one for scan in scans for one in scan.given)])
-    sources = dict(zip(computed, converted.get_results(), strict=True))
-    ports = {
-        **{node: parameter.output(0) for node, parameter in parameters.items()},
-        **{node: result.input_value(0) for node, result in sources.items()},
-    }
-    for scan in scans:
-        given = [_typed(ports, value) for value in scan.given]
-        for node, port in scan.results_of(given, *_step_of(scan.body)).items():
-            parameters[node].output(0).replace(port)
-            ports[node] = port
     given = [_typed(ports, value) for value in outputs]
     labels = list(names.outputs)
     if conditions:
@@ -224,45 +240,13 @@ def _finished(
             whole = opset13.logical_and(whole, other).output(0)
         given.append(whole)
         labels.append(ASSERTED)
-    inputs = [parameters[node] for node in _inputs_of(module, own)]
     for parameter, label in zip(inputs, names.inputs, strict=True):
         _call(parameter, label)
     results = [_result(port, label) for port, label in zip(given, labels, strict=True)]
-    model = openvino.Model(results, inputs, graph.name)
+    model = openvino.Model(results, list(inputs), graph.name)
     for key, value in known_of(graph, "openvino").items():
         model.set_rt_info(json.dumps(value), ["onlooker", key])
     return model
-
-
-def _step_of(body: GraphModule) -> tuple[list[Any], list[Any]]:
-    """The inputs of a body, and what it gives, as outputs of OpenVINO."""
-    placeholders = body.graph.find_nodes(op="placeholder")
-    shapes, outputs = [_shape(node) for node in placeholders], _outputs_of(body)
-    _give_computed(body, outputs)
-    converted = _converted(body, shapes)
-    inputs = _with_unread(converted, body, shapes)
-    results = [result.input_value(0) for result in converted.get_results()]
-    ports = {
-        **{node: one.output(0) for node, one in zip(placeholders, inputs, strict=True)},
-        **dict(zip(_computed(outputs), results, strict=True)),
-    }
-    return inputs, [_typed(ports, value) for value in outputs]
-
-
-def _with_unread(converted: Any, module: GraphModule, shapes: Sequence[Any]) -> list[Any]:
-    """The inputs of a model, with those that the front end left out, since nothing reads them."""
-    from openvino import opset13
-    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
-
-    placeholders = module.graph.find_nodes(op="placeholder")
-    made = list(converted.get_parameters())
-    if len(made) == len(placeholders):
-        return made
-    known = {parameter.get_friendly_name(): parameter for parameter in made}
-    return [
-        known.get(node.name) or opset13.parameter(shape, pt_to_ov_type_map[str(_dtype_of(node))])
-        for node, shape in zip(placeholders, shapes, strict=True)
-    ]
 
 
 def _typed(ports: dict[Node, Any], value: Any, dtype: torch.dtype | None = None) -> Any:

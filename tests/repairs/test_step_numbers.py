@@ -14,6 +14,7 @@ import torch
 
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
+from slow_runs import runs
 
 Run = Callable[[torch.nn.Linear, torch.Tensor, torch.Tensor], object]
 
@@ -259,24 +260,17 @@ SLOW |= {
 }
 
 
-def runs(given: Sequence[Run]) -> list[object]:
-    return [
-        pytest.param(run, marks=pytest.mark.slow if run in SLOW else (), id=getattr(run, "__name__", ""))
-        for run in given
-    ]
-
-
 def call(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(sum(lengths))
     return torch.rand(max(1, sum(lengths)), 4, generator=generator), torch.tensor(lengths)
 
 
 @functools.cache
-def exported(run: Run) -> tuple[Packed, Program]:
+def exported(run: Run, watched: tuple[tuple[int, ...], ...] = ((3, 5), (4, 2, 6))) -> tuple[Packed, Program]:
     torch.manual_seed(0)
     model, observer = Packed(run).eval(), InputObserver()
     with torch.no_grad(), observer(model):
-        for lengths in ((3, 5), (4, 2, 6)):
+        for lengths in watched:
             model(*call(*lengths))
     return model, observer.export()
 
@@ -299,7 +293,7 @@ def agree(program: Program, model: Packed, lengths: Sequence[int]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("run", runs(SERVED))
+@pytest.mark.parametrize("run", runs(SERVED, SLOW))
 def test_steps_that_read_numbers_are_served_for_other_numbers_of_steps(run: Run) -> None:
     model, program = exported(run)
     for lengths in ((7,), (3, 5, 2, 4), (2, 2), (9, 3, 4, 5, 6, 2, 8)):
@@ -314,12 +308,7 @@ def test_a_part_may_be_short_or_empty() -> None:
 
 
 def test_a_width_that_is_computed_from_numbers_is_checked() -> None:
-    torch.manual_seed(0)
-    model, observer = Packed(blocks).eval(), InputObserver()
-    with torch.no_grad(), observer(model):
-        for lengths in ((2, 4), (4, 2, 6)):
-            model(*call(*lengths))
-    program = observer.export()
+    model, program = exported(blocks, ((2, 4), (4, 2, 6)))
     assert agree(program, model, (8, 2, 4, 4))
     with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
         model(*call(4, 3))
@@ -328,12 +317,7 @@ def test_a_width_that_is_computed_from_numbers_is_checked() -> None:
 
 
 def test_a_watched_part_may_be_shorter_than_a_branch_assumes() -> None:
-    torch.manual_seed(0)
-    model, observer = Packed(branch_on_a_number).eval(), InputObserver()
-    with torch.no_grad(), observer(model):
-        for lengths in ((1, 3), (2, 1, 4)):
-            model(*call(*lengths))
-    program = observer.export()
+    model, program = exported(branch_on_a_number, ((1, 3), (2, 1, 4)))
     assert agree(program, model, (1, 3))
     assert agree(program, model, (2, 1, 4))
     for lengths in ((1,), (3, 1), (2, 2), (1, 1, 1), (5, 1, 1, 3)):
@@ -348,7 +332,7 @@ def test_a_condition_that_the_model_demands_of_a_number_is_checked() -> None:
         program(*call(4, 1))
 
 
-@pytest.mark.parametrize("run", runs(NEVER_WRONG))
+@pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))
 def test_what_python_keeps_of_a_number_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
     draw = random.Random(7)

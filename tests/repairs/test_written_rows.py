@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Program, RejectedCallError
+from slow_runs import runs
 
 Run = Callable[[torch.Tensor, torch.Tensor], object]
 
@@ -158,13 +159,6 @@ SLOW = {
 }
 
 
-def runs(given: list[Run]) -> list[object]:
-    return [
-        pytest.param(run, marks=pytest.mark.slow if run in SLOW else (), id=getattr(run, "__name__", ""))
-        for run in given
-    ]
-
-
 def call(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(count)
     numbers = torch.randint(1, 5, (count, 2), generator=generator)
@@ -192,13 +186,13 @@ def agree(program: Program, model: Rows, count: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("run", runs(SERVED))  # type: ignore[arg-type]
+@pytest.mark.parametrize("run", runs(SERVED, SLOW))  # type: ignore[arg-type]
 def test_steps_that_write_to_parts_of_their_rows_are_served(run: Run) -> None:
     model, program = exported(run)
     assert all(agree(program, model, count) for count in (1, 2, 4, 7, 9))
 
 
-@pytest.mark.parametrize("run", runs(NEVER_WRONG))  # type: ignore[arg-type]
+@pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))  # type: ignore[arg-type]
 def test_what_others_see_of_a_written_row_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
     served = [agree(program, model, count) for count in (3, 5, 1, 2, 4, 7)]

@@ -21,6 +21,7 @@ OWN = SOURCE / "onlooker" / "torch_internals"
 #: or in a process of its own, which imports nothing of onlooker
 PASSED_OVER = {
     "onlooker/targets/onnx/operators/assertions.py": {"torch.onnx._internal.exporter._fx_passes"},
+    "onlooker/targets/onnx/operators/table.py": {"torch.onnx._internal.exporter._registration.ONNXRegistry"},
     "onlooker/targets/native_process.py": {"torch._inductor", "torch._inductor.aoti_load_package"},
 }
 #: documented, in spite of their name

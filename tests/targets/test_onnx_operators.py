@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.onnx._internal.exporter import _registration as registration
 from transformers.integrations import moe
 from transformers.models.qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
@@ -21,7 +22,7 @@ import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError
 from onlooker.targets.onnx.operators.missing import stop_of
-from onlooker.targets.onnx.operators.table import translations
+from onlooker.targets.onnx.operators.table import functions_read_once, translations
 from target_models import call, exported
 
 GROUPS, INNER, WIDTH = 5, 16, 12
@@ -171,6 +172,21 @@ def test_transformers_defines_no_operator_of_inference_that_is_not_translated() 
     defined = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith(prefix)}
     translated = {op.name() for op in translations() if isinstance(op, torch._ops.OpOverload)}
     assert defined - translated == {"transformers::grouped_mm_fallback_backward"}
+
+
+def test_the_functions_of_the_converter_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the last line fails, the converter of torch keeps what it has read: ``functions_read_once`` may go."""
+    reads, read = [], registration.onnxscript_apis.get_torchlib_ops
+    monkeypatch.setattr(registration.onnxscript_apis, "get_torchlib_ops", lambda: reads.append(1) or read())
+    registry, name = registration.ONNXRegistry, "aten::add.Tensor"
+    with functions_read_once():
+        first = registry.from_torchlib().functions
+        known = len(reads), list(first[name])
+        first[name].clear()
+        assert (len(reads), registry.from_torchlib().functions[name]) == known
+    for _ in range(2):
+        registry.from_torchlib()
+    assert len(reads) == known[0] + 2
 
 
 def mixture(experts: int = 6) -> torch.nn.Module:

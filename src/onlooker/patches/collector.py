@@ -1,7 +1,7 @@
 """The collector of garbage, kept from looking again and again at what was there before.
 
-A process with torch and transformers holds a million objects, and a trace makes enough new ones for
-several full collections, each of which visits all of them: 0.3 s, as long as the trace of a small
+A process with torch and transformers holds a million objects, and a trace or a conversion makes enough
+new ones for several full collections, each of which visits all of them: 0.3 s, as long as the trace of a small
 model.
 """
 

@@ -13,6 +13,7 @@ from ..core.precision import is_calibrated, is_integer
 from ..hypotheses.overrides import RangesOption, overrides_of
 from ..hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from ..observing.state import kept_state
+from ..patches.collector import collecting_new_objects
 from ..serve.runnable import RunnableProgram
 from ..targets.first_run import kept_open
 from ..targets.fixed_ranks import of_fixed_ranks
@@ -58,6 +59,7 @@ def run_with(program: RunnableProgram, options: Mapping[str, Any]) -> RunnablePr
     return program.with_graphs(read_again(target, graphs, **given))
 
 
+@collecting_new_objects()
 def converted(
     program: RunnableProgram,
     target: str,

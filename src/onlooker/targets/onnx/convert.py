@@ -28,7 +28,7 @@ from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
 from .operators.missing import stop_of
 from .operators.packed import mark_packed_matrices, write_packed_matrices
-from .operators.table import translations
+from .operators.table import functions_read_once, translations
 
 __all__ = ["check_opset", "convert_graph", "opset_of", "shapes_of_the_trace_forgotten"]
 
@@ -143,6 +143,7 @@ def convert_graph(
             assertions_kept() as assertions,
             _no_sizes_left(program),
             conversion_repeats(program),  # torch decomposes the operators of each block anew
+            functions_read_once(),
         ):
             converted = torch.onnx.export(
                 program,

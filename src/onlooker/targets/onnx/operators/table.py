@@ -1,4 +1,4 @@
-"""Operators for which torch's converter has no function, and what they become in ONNX.
+"""The functions by which torch's converter makes ONNX of operators: those that it lacks, and its own.
 
 A translation may go when the installed converter has a function of its own: it would take the place
 of that one. Upstream:
@@ -8,12 +8,20 @@ argument ``custom_translation_table`` of ``torch.onnx.export``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import copy
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-__all__ = ["translations"]
+from ....patches.swap import swapped
+
+__all__ = ["functions_read_once", "translations"]
+
+#: the converter's own functions, by the arguments with which they were read
+_read: dict[tuple[Any, ...], Any] = {}
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -62,3 +70,26 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         table[torch.ops.transformers.grouped_mm_fallback.default] = grouped_mm_fallback
     return table
+
+
+@contextlib.contextmanager
+def functions_read_once() -> Iterator[None]:
+    """Inside the block the converter takes its own functions as an earlier conversion has read them.
+
+    torch parses the source of all 500 in each conversion, which takes 0.35 s. Upstream:
+    https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_registration.py,
+    ``ONNXRegistry.from_torchlib``; it may go when that keeps what it has read.
+    """
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    def read(_: type[ONNXRegistry], *args: Any, **kwargs: Any) -> Any:
+        # operators of torchvision have functions once it has been imported
+        key = (*args, *sorted(kwargs.items()), "torchvision" in sys.modules)
+        if key not in _read:
+            _read[key] = before(*args, **kwargs)
+        registry = copy.copy(_read[key])
+        registry.functions = {name: list(known) for name, known in registry.functions.items()}
+        return registry
+
+    with swapped(ONNXRegistry, "from_torchlib", classmethod(read)) as before:
+        yield

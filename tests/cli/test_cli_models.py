@@ -77,6 +77,7 @@ QUICK = {("decoder", "onnx"), ("images", "torch"), ("images", "onnx"), ("encoder
         for to in ("torch", "onnx")
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_saved_model_becomes_a_proven_program(saved: Any, kind: str, to: str, tmp_path: Path) -> None:
     folder, out = saved(kind), tmp_path / "out"
     code, stdout, stderr = run("export", "--model", folder, "--to", to, "--out", out)

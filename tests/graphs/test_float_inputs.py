@@ -111,6 +111,7 @@ def test_a_float_that_computes_is_an_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECIDING)
+@pytest.mark.one_in(2)
 def test_a_float_that_decides_is_a_constant_for_each_value(name: str) -> None:
     function = DECIDING[name]
     program = exported(function)

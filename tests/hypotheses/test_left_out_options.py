@@ -220,6 +220,7 @@ class Scales(nn.Module):
     ],
 )
 @pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.one_in(2)
 def test_calls_without_an_option_have_the_sizes_of_the_trace_without_it(model, options, lengths, target):
     program = watched(model, options)
     program = program if target == "torch" else program.to(target)

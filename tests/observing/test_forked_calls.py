@@ -81,6 +81,7 @@ def use_everything(model: Any, observer: InputObserver, program: Any) -> int:
 
 
 @pytest.mark.parametrize("seconds", [0.2, 60])
+@pytest.mark.one_in(2)
 def test_a_child_does_not_hang_at_a_lock_that_another_thread_held(seconds: float) -> None:
     model, observer = Doubles(), InputObserver()
     with observer(model):

@@ -33,6 +33,7 @@ def cache_of(layers: int) -> Any:
 
 
 @pytest.mark.parametrize("layers", [0, 16, 100])
+@pytest.mark.one_in(3)
 def test_a_watched_call_runs_few_functions(layers: int) -> None:
     model, args = Passes(), (torch.zeros(1, 3), cache_of(layers))
     plain = python_calls(partial(model, *args))

@@ -72,6 +72,7 @@ PIPELINES = {"perceptron": (20, 1), "llama": (70, 4), "vit": (30, 1)}
 
 
 @pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.one_in(3)
 def test_a_pipeline_makes_one_graph_and_no_export_that_is_refused(script, name, monkeypatch):
     subjects, exports = script("subjects"), script("exports")
     made = []

@@ -234,6 +234,7 @@ SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reve
     [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
     ids=ROLLED,
 )
+@pytest.mark.one_in(2)
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)

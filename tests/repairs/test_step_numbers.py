@@ -294,6 +294,7 @@ def agree(program: Program, model: Packed, lengths: Sequence[int]) -> bool:
 
 
 @pytest.mark.parametrize("run", runs(SERVED, SLOW))
+@pytest.mark.one_in(2)
 def test_steps_that_read_numbers_are_served_for_other_numbers_of_steps(run: Run) -> None:
     model, program = exported(run)
     for lengths in ((7,), (3, 5, 2, 4), (2, 2), (9, 3, 4, 5, 6, 2, 8)):

@@ -284,6 +284,7 @@ def served(graph: Any, arguments: dict[str, Any]) -> list[torch.Tensor] | None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_in(2)
 def test_the_script_exports_what_onlooker_exports(name: str) -> None:
     model, program = exported(name)
     script = run_script(program.code())

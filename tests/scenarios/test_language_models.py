@@ -113,6 +113,7 @@ def test_the_caches_that_come_out_can_go_in_again(programs: Any, watched: Any) -
 
 @pytest.mark.parametrize("target", ["torch", "onnx"])
 @pytest.mark.parametrize("name", ["bert", "vit"])
+@pytest.mark.one_in(2)
 def test_encoders_are_verified_too(programs: Any, name: str, target: str) -> None:
     program = programs(name, target)
     tally = program.verify()

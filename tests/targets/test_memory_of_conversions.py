@@ -73,9 +73,9 @@ print(json.dumps(found))
 @pytest.mark.parametrize(
     ("target", "most"),
     [
-        ("torch", {"save": 0.1, "load": 1.2}),
+        pytest.param("torch", {"save": 0.1, "load": 1.2}, marks=pytest.mark.slow),
         ("onnx", {"convert": 0.5, "save": 0.1, "load": 1.2}),
-        ("openvino", {"convert": 0.5, "save": 0.2, "load": 1.2}),
+        pytest.param("openvino", {"convert": 0.5, "save": 0.2, "load": 1.2}, marks=pytest.mark.slow),
     ],
 )
 def test_weights_are_in_memory_once(target: str, most: dict[str, float], tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ def test_older_and_newer_opsets_have_the_experts(opset: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.one_in(3)
 def test_experts_of_every_dtype_of_weights(dtype: torch.dtype) -> None:
     """ONNX Runtime has no products in bfloat16 on the CPU, and sequences of ONNX cannot hold it: float32 is used."""
     model = Experts("transposed", dtype)

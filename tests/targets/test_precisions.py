@@ -53,6 +53,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("target", "precision"), CASES)
+@pytest.mark.one_in(2)
 def test_a_precision_is_verified_and_saved(seer: Program, tmp_path: Any, target: str, precision: str) -> None:
     if target == "onnx":
         pytest.importorskip("onnxruntime")

@@ -73,6 +73,7 @@ def bytes_of_integers(net: torch.nn.Module) -> int:
 
 
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
+@pytest.mark.one_in(3)
 def test_a_checkpoint_of_integers_is_exported_as_integers(
     net: Net, program: Program, tmp_path: Path, target: str
 ) -> None:

@@ -44,6 +44,7 @@ def inputs(model: Recurrent, batch: int, steps: int) -> tuple[torch.Tensor, ...]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.one_in(3)
 def test_a_recurrent_layer_takes_any_steps_and_batch(layout: tuple[Any, ...]) -> None:
     torch.manual_seed(0)
     model = Recurrent(*layout).eval()

@@ -263,6 +263,27 @@ def test_the_least_size_is_the_kernels(kernel: int, size: int) -> None:
     assert plan.symbol(name).low == kernel
 
 
+class Rows(torch.nn.Module):
+    """Takes ``least`` rows and more."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.least, self.convolution = least, torch.nn.Conv1d(2, 3, 9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] < self.least:
+            raise ValueError("too few rows")
+        return self.convolution(x)
+
+
+@pytest.mark.parametrize(("least", "rows"), [(1, ", x.shape[0] = 1"), (4, "")])
+def test_the_least_size_is_looked_for_with_one_row_where_the_model_takes_that(least: int, rows: str) -> None:
+    (plan,) = plans_of(Rows(least), {"x": rand(4, 2, 64)})
+    (name,) = plan.leaf("x").shape[2].symbols
+    assert plan.symbol(name).low == 9
+    assert f"(x.shape[2] = 12{rows}): accepted" in plan.explain("x", 2)
+
+
 @pytest.mark.parametrize("kernel", [(9, 9), (9, 5), (5, 9), (1, 9), (9, 1)])
 def test_another_side_begins_with_the_least_size_of_the_first_one(kernel: tuple[int, int]) -> None:
     (plan,) = plans_of(torch.nn.Conv2d(2, 3, kernel), {"input": rand(1, 2, 64, 64)})

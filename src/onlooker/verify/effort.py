@@ -21,8 +21,8 @@ from .trials import Trial
 
 __all__ = ["Effort"]
 
-#: multiply-adds that take no longer than the export of one module, and of one operator
-_OF_MODULE, _OF_OPERATOR = 2_000_000_000, 80_000_000
+#: multiply-adds that take no longer than the export of one module, of one operator, and of the least model
+_OF_MODULE, _OF_OPERATOR, _OF_LEAST = 700_000_000, 80_000_000, 10_000_000_000
 #: a run reads each parameter once, which takes as long as multiplying it with so many rows
 _LEAST_ROWS = 8
 #: trials may be as much work as so many times the largest observed call
@@ -46,7 +46,7 @@ class Effort:
 
     def __init__(self, model: Any, *, bounded: bool = True, seconds: float | None = None) -> None:
         modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-        self._of_export = _OF_MODULE * len(modules)
+        self._of_export = max(_OF_LEAST, _OF_MODULE * len(modules))
         self._least = _LEAST_ROWS * parameters_of(model)
         self._per_row, self._of_calls = parameters_of(model), 0
         self._spent, self._most_rows = 0, 0

@@ -13,10 +13,14 @@ __all__ = ["LeastSizes", "record_size"]
 
 
 class LeastSizes:
-    """Finds the least sizes; ``lows`` has them by axis, where they are more than 1."""
+    """Finds the least sizes; ``lows`` has them by axis, where they are more than 1.
+
+    Each run has one row of the ``batch``, unless the model refuses that.
+    """
 
     def __init__(self, trials: AxisTrials) -> None:
         self._trials = trials
+        self.batch: tuple[Axis, ...] = ()
         self.lows: dict[Axis, int] = {}
 
     def find(self, axes: Sequence[Axis], step: int, rows: list[Row]) -> None:
@@ -51,6 +55,8 @@ class LeastSizes:
         tries whether the ``guess``, which another side has, is the least size here too.
         """
         refused = 0
+        if self.batch and not self._takes(axes, taken * step):
+            self.batch = ()
         while taken - refused > 1:
             middle = next(
                 (count for count in (guess, guess - 1) if refused < count < taken),
@@ -67,7 +73,8 @@ class LeastSizes:
         return taken
 
     def _takes(self, axes: Sequence[Axis], size: int) -> bool:
-        return self._trials.probe(axes, [size] * len(axes)) is not None
+        sizes = [*[size] * len(axes), *[1] * len(self.batch)]
+        return self._trials.probe([*axes, *self.batch], sizes) is not None
 
 
 def record_size(

@@ -176,6 +176,9 @@ class _Search:
             batch.run()
         finally:  # what was found before the budget ended is kept
             self._add((*batch.found,), *batch.rows)
+        self._least.batch = tuple(
+            axis for axis in self.still if axis in batch.found and self.trials.size(axis) > 1
+        )
         n_batch_rows = len(self.rows)
         classes = list(by_size([axis for axis in self.still if axis.dim != 0], self.base))
         for axes in classes:

@@ -53,7 +53,7 @@ class TakesLists(nn.Module):
         context_mask: list[torch.Tensor] | None = None,
         mask: torch.Tensor | list[torch.Tensor] | None = None,
     ):
-        return x + 1
+        return x if mask is None else x + mask.sum()
 
 
 def test_a_list_of_masks_is_no_mask():
@@ -63,3 +63,21 @@ def test_a_list_of_masks_is_no_mask():
         model(torch.rand(3, 7))
     (plan,) = observer.plans()
     assert [spot.argument for spot in plan.blind] == ["mask"]
+
+
+class SkipsItsEncoder(nn.Module):
+    """The states of an encoder are given, so that the mask of what it would read is not read."""
+
+    def forward(self, x, states, more, encoder_mask: torch.Tensor | None = None):
+        return x + states.mean(1, keepdim=True) + more.mean(1, keepdim=True)
+
+
+def test_a_mask_that_nothing_reads_costs_one_run():
+    observer, model = InputObserver(), SkipsItsEncoder()
+    with observer(model), torch.no_grad():
+        for states, more in ((5, 9), (6, 7), (7, 12)):
+            model(*(torch.rand(2, length, 4) for length in (1, states, more)))
+    (plan,) = observer.plans()
+    runs = [one for one in plan.probes if one.argument == "encoder_mask"]
+    assert [one.finding.detail for one in runs] == ["nothing reads it"]
+    assert not plan.blind

@@ -99,6 +99,9 @@ class AbsentMasks(Family):
         examples = tuple(_examples(calls, self._lab)) if lengths else ()
         test = _MaskTest(draft, calls, self._lab, name, examples)
         claim = f"{name} may be given, and ones are its default"
+        if test.is_unread():
+            self._lab.record_claim(claim, False, argument=name, detail="nothing reads it")
+            return draft
         for part in _HIDDEN_PARTS:
             for length, dtype in lengths:
                 found = test.with_mask(length, dtype, part)
@@ -156,6 +159,21 @@ class _MaskTest:
     name: str
     examples: tuple[Example, ...]
     refused: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def is_unread(self) -> bool:
+        """True when a mask of a length that no axis has, which hides every second element, changes
+        nothing: the model skips what would read it, as a decoder does with the mask of an encoder that
+        has run before.
+
+        :raises SpentError: when the budget has ended
+        """
+        if not self.examples:
+            return False
+        example = self.examples[0]
+        every_second = torch.arange(1 + sum(example.sizes.values())) % 2
+        mask = every_second[None].to(_device(example.values))
+        got = self._run(self.calls.arguments_of(example.values), mask, "that no axis has")
+        return got is not None and _has_equal_leaves(example.outputs, got)
 
     def with_mask(self, length: Expression, dtype: torch.dtype, part: int) -> Draft | None:
         """The draft with a mask of that length, or None where it is not neutral, or hides nothing.

@@ -90,3 +90,29 @@ def test_the_branches_of_a_cond_are_compared_at_size_1(model: torch.nn.Module) -
         else:
             with pytest.raises(RejectedCallError, match=r"x\.shape\[1\] >= 2"):
                 program(flag, x)
+
+
+class TakesApart(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, keys, values = x.unflatten(-1, (3, -1)).unbind(-2)
+        return query * keys.sum(1, keepdim=True) + values
+
+
+class TakesApartByRank(torch.nn.Module):
+    """One row has another rank, by which Python decides."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        row, other = x.squeeze(0).unflatten(-1, (2, -1)).unbind(-2)
+        return row * 2 if row.dim() == 2 else row + other
+
+
+@pytest.mark.parametrize(("model", "n_graphs"), [(TakesApart(), 1), (TakesApartByRank(), 2)])
+def test_a_tensor_that_is_taken_apart_is_tried_at_size_1(model: torch.nn.Module, n_graphs: int) -> None:
+    observer = InputObserver()
+    with observer(model):
+        model(torch.rand(2, 5, 12))
+    program = observer.export()
+    assert [len(graph.contract.regions) for graph in program.graphs] == n_graphs * [1]
+    for size in ((1, 5, 12), (1, 1, 12), (3, 1, 12), (4, 9, 12)):
+        x = torch.rand(size)
+        torch.testing.assert_close(program(x), model(x))

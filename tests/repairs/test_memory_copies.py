@@ -66,7 +66,7 @@ def test_windows_of_attention_are_cut_for_all_sizes() -> None:
         for shape in ((2, 3, 64, 64), (1, 3, 48, 72)):
             model(pixel_values=torch.randn(*shape))
     (graph,) = observer.export().graphs
-    assert len(graph.contract.regions) == 2
+    assert len(graph.contract.regions) == 1
 
 
 class OnlyReads(torch.nn.Module):

@@ -531,13 +531,14 @@ class RolledLoops(Reader):
 
     def _apart(self, func: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
         tensor = self._results.value(tensor)
-        dim = dim % tensor.ndim if tensor.ndim else 0
-        count = tensor.shape[dim] if tensor.ndim else 0
+        with WithoutFunctions():  # the model reads none of these sizes
+            place = dim % tensor.ndim if tensor.ndim else 0
+            count = tensor.shape[place] if tensor.ndim else 0
         parts = func(tensor, dim)  # the last that is asked, since list() asks for the length next
         if not self._may_roll(count):
             return parts
         apart = _TakenApart(parts)
-        apart.loops, apart.whole, apart.dim, apart.count = self, tensor, dim, count
+        apart.loops, apart.whole, apart.dim, apart.count = self, tensor, place, count
         return apart
 
     def _cut(

@@ -30,18 +30,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--share", type=int, default=1, help="run one test of so many, by the checksum of its name")
 
 
-@pytest.hookimpl(tryfirst=True)
+_cases = collections.Counter[str]()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of the cases of a test that is marked ``one_in(n)`` all are slow but the first of each n."""
+    for mark in item.iter_markers("one_in"):
+        test = item.nodeid.partition("[")[0]
+        if _cases[test] % mark.args[0]:
+            item.add_marker(pytest.mark.slow)
+        _cases[test] += 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A part of the tests that no result and no later test changes; of the cases of a test that is marked
-    ``one_in(n)`` all are slow but the first of each n.
-    """
-    counts = collections.Counter[str]()
-    for item in items:
-        for mark in item.iter_markers("one_in"):
-            test = item.nodeid.partition("[")[0]
-            if counts[test] % mark.args[0]:
-                item.add_marker(pytest.mark.slow)
-            counts[test] += 1
+    """A part of the tests that no result and no later test changes."""
     share = config.getoption("--share")
     left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % share]
     items[:] = [item for item in items if not zlib.crc32(item.nodeid.encode()) % share]

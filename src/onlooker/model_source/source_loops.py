@@ -19,11 +19,14 @@ from .source_tests import (
 __all__ = [
     "ends_step",
     "is_only_looped",
+    "list_extended_by",
+    "lists_extended",
     "lists_only_joined",
     "loop_over",
     "may_leave",
     "names_added_to",
     "names_read_after",
+    "names_read_outside",
     "names_set",
     "read_before_set",
     "skips_step",
@@ -229,6 +232,19 @@ def names_added_to(file: str, line: int) -> set[str]:
     return found
 
 
+def names_read_outside(file: str, line: int) -> set[str]:
+    """The names that something in a file reads, other than the ``for`` loop at a line: the next run of that
+    loop too, where it stands in another one.
+    """
+    tree = tree_of(file)
+    nodes = [] if tree is None else list(ast.walk(tree))
+    loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor, ast.While))]
+    inner = {id(node) for loop in loops for node in _within(loop.body)}
+    alone = [loop for loop in loops if loop.lineno == line and id(loop) not in inner]
+    inside = {id(node) for loop in alone for node in _within(loop.body)}
+    return _names([node for node in nodes if id(node) not in inside], ast.Load)
+
+
 def is_only_looped(code: CodeType, instruction: int) -> bool:
     """True where a loop goes over the value of a call, and nothing else reads it: ``for n in x.tolist()``, also
     within ``zip`` and ``enumerate``, and ``torch.split(y, x.tolist())``; or a name that is read so alone.
@@ -249,6 +265,33 @@ def is_only_looped(code: CodeType, instruction: int) -> bool:
         return False
     named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == target.id]
     return all(node is target or _is_looped(node, parents) for node in named)
+
+
+def list_extended_by(code: CodeType, instruction: int) -> str:
+    """The name whose list the value of a call extends, where nothing else reads that value: ``numbers`` of
+    ``numbers.extend(x.tolist())``; empty elsewhere.
+    """
+    tree = tree_of_code(code) if has_positions() else None
+    around = expressions_around(code, instruction)
+    above = parents_in(tree).get(around[0]) if tree is not None and around else None
+    is_argument = isinstance(above, ast.Call) and above.args == [around[0]]
+    return _extended_by(above) if is_argument else ""
+
+
+def lists_extended(file: str, line: int) -> set[str]:
+    """The names whose lists the ``for`` loop at a line of a file extends."""
+    tree = tree_of(file)
+    loops = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.For)]
+    within = (n for loop in loops if loop.lineno == line for n in _within(loop.body))
+    return {_extended_by(node) for node in within} - {""}
+
+
+def _extended_by(call: ast.AST | None) -> str:
+    """The name whose list a call of ``extend`` is of; empty for anything else."""
+    function = call.func if isinstance(call, ast.Call) else None
+    if not isinstance(function, ast.Attribute) or function.attr != "extend":
+        return ""
+    return function.value.id if isinstance(function.value, ast.Name) else ""
 
 
 def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:

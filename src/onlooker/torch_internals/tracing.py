@@ -12,6 +12,7 @@ with needed("traces"):
     from torch import _decomp as decomp
     from torch import _refs as refs
     from torch._decomp import decompositions
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._dynamo import config as dynamo_config
     from torch._dynamo.exc import UserError
     from torch._functorch import config as functorch_config
@@ -29,6 +30,7 @@ __all__ = [
     "decompositions",
     "disable_proxy_modes_tracing",
     "dynamo_config",
+    "enable_python_dispatcher",
     "export_trace",
     "functorch_config",
     "get_current_dispatch_mode",

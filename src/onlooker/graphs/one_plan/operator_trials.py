@@ -40,7 +40,7 @@ from ...pytrees.comparisons.agree import agreement
 from ...pytrees.numbers import has_floats
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
-from ...repairs.numbers.size_ints import builtins_swapped
+from ...repairs.numbers.size_ints import builtins_swapped, ints_stay_sizes
 from ...repairs.numbers.sized_operators import SizedOperators
 from ...repairs.trace_mode import Reader, reading
 from ...trace.graph import Graph
@@ -355,6 +355,10 @@ class OperatorTrials:
         if rolling.visited:
             readers.append(HitRows(like=rolling.visited, refused=rolling.refused))
         with contextlib.ExitStack() as stack:
+            if (
+                rolling.numbered
+            ):  # steps without values read numbers that are symbols, as in the trace
+                stack.enter_context(ints_stay_sizes(self._lab.model))
             if loops.rolls:
                 stack.enter_context(builtins_swapped(self._lab.model, loops.builtins))
             stack.enter_context(recorder)

@@ -23,12 +23,13 @@ import sympy
 import torch
 
 from ...model_source.frames import is_code_of_model, is_own_code, set_local
-from ...model_source.source_loops import names_added_to
+from ...model_source.source_loops import names_added_to, names_read_outside
 from ...model_source.source_tests import tree_of
 from ...observing.reach import Snapshot
 from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
+from .lists_of_numbers import NumberList, number_lists_of
 from .loop_lists import counted_by
 from .step_numbers import NumberOrigin, StepSize, Total
 from .steps import Constant, Loop, StepIndex, mapped
@@ -88,6 +89,22 @@ class KeptBetweenSteps:
         self._held: Snapshot | None = None
         #: the names that stand for a number of the step itself
         self._own: dict[str, StepSize | None] = {}
+        #: the lists that get numbers of each step
+        self._lists: list[NumberList] = []
+
+    def begin_lists(self, frames: Sequence[FrameType]) -> None:
+        """Before the loop: keeps the last number of each list that it extends."""
+        self._lists = number_lists_of(frames[0]) if self._loop.is_of_numbers else []
+
+    def begin_step(self, number: Callable[[Loop, torch.Tensor], torch.SymInt]) -> None:
+        """Before a step: the last numbers of these lists are numbers of it, as ``number`` reads them."""
+        for one in self._lists:
+            one.begin_step(lambda tensor: number(self._loop, tensor))
+
+    def end_lists(self) -> None:
+        """After the last step: what these lists had before the loop is there again."""
+        for one in self._lists:
+            one.end()
 
     def begin(self, frames: Sequence[FrameType]) -> None:
         """Before the first step: names to which a loop over numbers adds are totals from here on."""
@@ -145,10 +162,16 @@ class KeptBetweenSteps:
         return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)
 
     def settle(self, frames: Sequence[FrameType]) -> None:
-        """After the scan: gives the names of totals what they are after the last step of a call."""
-        numbers = self._loop.numbers
-        for name, total in () if numbers is None else numbers.totals.items():
-            set_local(frames[0], name, total.end)
+        """After the scan: gives the names of totals what they are after the last step of a call, where the
+        function reads them outside of the loop. Else a trial would read values that the graph does not.
+        """
+        numbers, frame = self._loop.numbers, frames[0]
+        if numbers is None or not numbers.totals:
+            return
+        read = names_read_outside(frame.f_code.co_filename, frame.f_lineno)
+        for name, total in numbers.totals.items():
+            if name in read and total.end is not None:
+                set_local(frame, name, total.end())
 
     def after_step(self, frames: Sequence[FrameType]) -> None:
         """Compares the names of the frames with those after the first step.
@@ -157,6 +180,8 @@ class KeptBetweenSteps:
         """
         names = [dict(frame.f_locals) for frame in frames]
         step = len(self._loop.steps) - 1
+        if not all(one.is_extended(step) for one in self._lists):
+            raise self._loop.refused("a list is not extended by one tolist() in each step")
         self._grow(frames[0])
         if step == 0:
             for name, value in names[0].items():
@@ -207,6 +232,9 @@ class KeptBetweenSteps:
         grown: list[list[Any]] = []
         for change in () if self._held is None else self._held.effects():
             if isinstance(change.before, torch.Tensor) and isinstance(change.after, torch.Tensor):
+                continue
+            if any(change.after is one.values for one in self._lists):
+                grown.append(change.after)
                 continue
             new = change.after[len(change.before) :] if type(change.after) is list else []
             if len(new) != added or not all(isinstance(one, torch.Tensor) for one in new):

@@ -17,18 +17,20 @@ that may do so.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ...model_source.source_tests import parents_in
 
 __all__ = ["counted_by"]
 
 _JOINS = frozenset({"stack", "cat", "concat", "concatenate"})
+#: what makes a tensor of the numbers of a list (:mod:`.lists_of_numbers`)
+_OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
 _READERS = _JOINS | {"len"}
 #: what adds each result of a generator to the sum of those before, in the step that gives it
 _IN_STEPS = frozenset({"sum"})
 _COPIES = frozenset({"tuple", "list", "reversed"})
-_METHODS = frozenset({"append", "insert", "reverse"})
+_METHODS = frozenset({"append", "extend", "insert", "reverse"})
 _Comprehension = ast.ListComp | ast.GeneratorExp
 
 
@@ -69,27 +71,35 @@ def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
         for statement in getattr(function, "body", [])
         if isinstance(statement, ast.Assign)
         and isinstance(statement.value, ast.Call)
-        and _name_of(statement.value) in _JOINS
+        and (_name_of(statement.value) in _JOINS or _is_of_numbers(statement.value))
         and line < statement.lineno
         and (statement.end_lineno or statement.lineno) < read.lineno
         for target in statement.targets
     )
 
 
-def _given_before(function: ast.AST, name: str, line: int) -> list[ast.Assign]:
+def _given_before(function: ast.AST, name: str, line: int) -> Sequence[ast.stmt]:
     """The last statement of the function itself that gives a name a value before a line."""
     given = [
         one
         for one in getattr(function, "body", [])
-        if isinstance(one, ast.Assign)
+        if isinstance(one, (ast.Assign, ast.AnnAssign))
         and one.lineno < line
-        and [ast.unparse(target) for target in one.targets] == [name]
+        and [ast.unparse(target) for target in _targets_of(one)] == [name]
     ]
     return given[-1:]
 
 
+def _targets_of(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+
+
 def _name_of(call: ast.Call) -> str:
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _is_of_numbers(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in _OF_NUMBERS
 
 
 def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
@@ -122,7 +132,11 @@ def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str])
         return _reading_of(parent, parents, known) if index in ("::-1", ":") else here
     if isinstance(parent, ast.Call) and node in parent.args:
         name = _name_of(parent)
-        if name in _READERS or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS):
+        if (
+            name in _READERS
+            or _is_of_numbers(parent)
+            or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS)
+        ):
             return None
         return _reading_of(parent, parents, known) if name in _COPIES else here
     return here

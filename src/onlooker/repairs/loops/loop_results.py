@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .lists_of_numbers import PartOfList
 from .steps import Loop, Place, StepIndex
 
 __all__ = ["LoopResults", "ResultsOfSteps"]
@@ -86,6 +87,7 @@ class LoopResults:
         """
         if isinstance(leaf, StepIndex):
             raise leaf.loop.refused("its index is read after it")
+        self.check_list([leaf])
         if isinstance(leaf, (torch.SymInt, torch.SymBool)):
             self._check_number(leaf)
         found = self.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
@@ -97,6 +99,16 @@ class LoopResults:
         if found.place not in finals:
             finals[found.place] = stacked[found.place].select(0, -1)
         return finals[found.place]
+
+    def check_list(self, values: Sequence[Any]) -> None:
+        """Passes for values without numbers that a step has added to a list.
+
+        :raises NotRolledError: for others
+        """
+        for part in values:
+            if isinstance(part, PartOfList):
+                loop = self._origins[id(part.last_of)].loop
+                raise loop.refused("a list of numbers is read in another way than by torch.tensor")
 
     def _check_number(self, number: torch.SymInt | torch.SymBool) -> None:
         symbols = number.node.expr.free_symbols

@@ -66,7 +66,7 @@ import torch
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
-from ...model_source.source_loops import is_only_looped
+from ...model_source.source_loops import is_only_looped, list_extended_by
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
@@ -76,13 +76,18 @@ from ...torch_internals.sizes import (
     free_unbacked_symbols,
     statically_known_true,
 )
-from ...torch_internals.tracing import disable_proxy_modes_tracing, trace_environment
+from ...torch_internals.tracing import (
+    disable_proxy_modes_tracing,
+    enable_python_dispatcher,
+    trace_environment,
+)
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
 from ..numbers.size_ints import RangeOfSizes, length_of, wants_int_first
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
+from .lists_of_numbers import joined_numbers
 from .loop_results import LoopResults
 from .scans import roll
 from .step_numbers import StepNumbers, demanded
@@ -100,6 +105,7 @@ _SPLITS = (torch.unbind, torch.Tensor.unbind)
 _SYMBOLS = re.compile(r"\bu\d+\b")
 _CUTS = (torch.split, torch.Tensor.split)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
+_OF_NUMBERS = (torch.tensor, torch.as_tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +357,8 @@ class RolledLoops(Reader):
             return run.loop.count + (len(value) - self.n_steps)
         if self._last is not None and type(value) is list and len(value) >= self.n_steps:
             raise self._last.refused("a list with an item of each step is counted")
+        if type(value) is list:
+            self._results.check_list(value)
         return length_of(value) if self.rows is None else self.rows.length(value, length_of)
 
     def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
@@ -382,12 +390,15 @@ class RolledLoops(Reader):
         with swapped(self, "_lists_are_plain", True):
             yield
 
-    def _listed(self, tensor: torch.Tensor) -> _Listed | None:
-        """What stands for ``tensor.tolist()`` in a loop over it; None for any other use."""
+    def _listed(self, tensor: torch.Tensor) -> Any:
+        """What stands for ``tensor.tolist()`` in a loop over it, or for what a step extends a list by; None for
+        any other use.
+        """
         is_busy = self._busy or self._lists_are_plain or not self._of_numbers
-        is_busy = is_busy or self._loop is not None
         if is_busy or tensor.ndim not in (1, 2) or not is_of_ints(tensor):
             return None
+        if self._loop is not None:
+            return self._listed_in_step(self._loop, tensor)
         if not self._may_roll(tensor.shape[0]) or not all(map(_is_plain, tensor.shape[1:])):
             return None
         frame = frame_of_model()
@@ -395,6 +406,15 @@ class RolledLoops(Reader):
             return None
         line = line_of(frame)
         return _Listed.of(self, tensor, line) if self._rolls_at(line) else None
+
+    def _listed_in_step(self, loop: Loop, tensor: torch.Tensor) -> Any:
+        frame = frame_of_model()
+        name = "" if frame is None else list_extended_by(frame.f_code, frame.f_lasti)
+        values = None if frame is None else frame.f_locals.get(name)
+        if type(values) is not list or tensor.ndim != 1 or loop.numbers is None:
+            return None
+        with swapped(self, "_busy", True):
+            return self._recorder.listed(loop, tensor)
 
     def __enter__(self) -> Any:
         plain = FakeTensor.tolist  # no function of torch that a mode is told of
@@ -434,11 +454,13 @@ class RolledLoops(Reader):
             raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
         kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
+        kept.begin_lists(frames_of_model(sys._getframe(1)))
         self.begin(loop)
         kept.begin(frames_of_model(sys._getframe(1)))
         try:
             for _ in range(self.n_steps):
                 loop.steps.append([])
+                kept.begin_step(self._recorder.number)
                 yield loop.index
                 self._recorder.after_step(loop)
                 kept.after_step(frames_of_model(sys._getframe(1)))
@@ -446,6 +468,7 @@ class RolledLoops(Reader):
             ended = True
         finally:
             self.end(loop, ended)
+            kept.end_lists()
         self.roll(loop)
         kept.settle(frames_of_model(sys._getframe(1)))
 
@@ -474,6 +497,7 @@ class RolledLoops(Reader):
                 # a run with values, whose steps are run without them: so a number is a symbol there too
                 mode, environment = self._fakes, self._fakes.shape_env
                 as_fake = functools.partial(_without_values, mode)
+                self._unseen.enter_context(enable_python_dispatcher())  # as in a trace
                 self._unseen.enter_context(mode)
         loop.numbers = None if environment is None else StepNumbers(environment)
         self._recorder = StepRecorder(
@@ -521,7 +545,11 @@ class RolledLoops(Reader):
         try:
             if self._loop is not None:
                 return self._recorder.call(self._loop, func, args, kwargs)
-            joined = self._results.joined(func, *args, **kwargs) if func in _JOINS else None
+            joined = None
+            if func in _JOINS:
+                joined = self._results.joined(func, *args, **kwargs)
+            elif func in _OF_NUMBERS and kwargs.keys() <= {"dtype", "device"}:
+                joined = joined_numbers(self._results.joined, *args, **kwargs)
             if joined is not None:
                 return joined
             args, kwargs = mapped((args, kwargs), self._results.value)

@@ -8,6 +8,8 @@ gives the results of all steps.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,10 +113,12 @@ def _settled(
             continue
         values = [
             found.formula.xreplace(
-                {o.symbol: _MULTIPLE * (n + each) for n, o in enumerate(found.origins)}
+                {o.symbol: _MULTIPLE * (n + each) for n, o in enumerate(origins)}
             )
+            for origins in (found.origins, found.origins[::-1])
             for each in (1, 2, 5)
         ]
+        # h // 2 * m is 0 where m is greater than h, and nothing else where it is less
         if not values[0].is_Integer or any(value != values[0] for value in values):
             continue
         sizes[dim] = int(values[0])
@@ -468,13 +472,17 @@ def _sums(loop: Loop, body: Sequence[Operation]) -> dict[str, torch.Tensor]:
     found = {}
     for (name, total), column in zip(values.items(), columns, strict=True):
         found[name] = column.cumsum(0) - column + total.begin
-        total.end = (column.sum() + total.begin).item()
+        total.end = functools.partial(_sum_from, total.begin, column)
     for name, total in totals.items():
         if name not in values:  # it grows by the same size in each step
             each = total.growth.value(_no_number, total.growth.sizes.__getitem__)
             found[name] = torch.arange(loop.count) * each + total.begin
-            total.end = total.begin + each * loop.count
+            total.end = functools.partial(operator.add, total.begin, each * loop.count)
     return found
+
+
+def _sum_from(begin: Any, column: torch.Tensor) -> Any:
+    return (column.sum() + begin).item()
 
 
 def _traced(tensor: torch.Tensor) -> torch.Tensor:

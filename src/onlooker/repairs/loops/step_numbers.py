@@ -87,13 +87,13 @@ class _Formulas(PythonReferenceAnalysis):
 
 @dataclass(slots=True)
 class Total:
-    """A size that grows in each step: what it begins with, the :class:`StepSize` that it grows by, and what it
-    is in the ``end``.
+    """A size that grows in each step: what it begins with, the :class:`StepSize` that it grows by, and the
+    function that computes what it is in the ``end``.
     """
 
     begin: Any
     growth: Any = None
-    end: Any = None
+    end: Callable[[], Any] | None = None
 
 
 def demanded(condition: Any) -> None:

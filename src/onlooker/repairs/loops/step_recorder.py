@@ -16,6 +16,7 @@ import sympy
 import torch
 
 from ...patches.swap import swapped
+from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
@@ -23,6 +24,7 @@ from ...torch_internals.sizes import (
     statically_known_true,
 )
 from ..repeated_operators import Blank
+from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
@@ -177,6 +179,26 @@ class StepRecorder:
     def _without_values(self, leaf: Any) -> Any:
         value = self._results.value(leaf)
         return self._as_fake(value) if isinstance(value, torch.Tensor) else value
+
+    def listed(self, loop: Loop, tensor: torch.Tensor) -> tuple[PartOfList, torch.SymInt]:
+        """What a list gets of the numbers of a tensor of one dimension: all of them, and the last one."""
+        whole = self._compute(loop, torch.Tensor.to, (tensor, torch.int64), {})
+        with WithoutFunctions():  # the model reads none of these sizes
+            length = whole.shape[0]
+        about = {"dtype": torch.int64, "device": whole.device}
+        place = self._compute(loop, torch.full, ((1,), length - 1), about)
+        last_of = self._compute(loop, torch.index_select, (whole, 0, place), {})
+        last = self.number(loop, last_of)
+        return PartOfList(whole, last_of, last), last
+
+    def number(self, loop: Loop, tensor: torch.Tensor) -> torch.SymInt:
+        """A number that a step reads from a tensor with one int.
+
+        :raises NotRolledError: where a run without numbers has no symbol for it
+        """
+        if loop.numbers is None:
+            raise loop.refused("a step reads a number")
+        return self._number(loop, loop.numbers, tensor)
 
     def _number(self, loop: Loop, numbers: StepNumbers, tensor: torch.Tensor) -> torch.SymInt:
         """A number that a step reads from a tensor with one int."""

@@ -220,9 +220,8 @@ def _function_with(file: str, loop: ast.For) -> _Function | None:
 
 def names_added_to(file: str, line: int) -> set[str]:
     """The names to which the ``for`` loop at a line adds: ``n += size``, or ``n = n + size``."""
-    tree, found = tree_of(file), set()
-    loops = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.For)]
-    for node in (n for loop in loops if loop.lineno == line for n in _within(loop.body)):
+    found: set[str] = set()
+    for node in _steps_of_loops(file, line):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             found |= {node.target.id} if isinstance(node.target, ast.Name) else set()
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
@@ -232,17 +231,27 @@ def names_added_to(file: str, line: int) -> set[str]:
     return found
 
 
+def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
+    """All nodes in the bodies of the ``for`` loops that begin at a line of a file."""
+    tree = tree_of(file)
+    for loop in () if tree is None else ast.walk(tree):
+        if isinstance(loop, ast.For) and loop.lineno == line:
+            yield from _within(loop.body)
+
+
 def names_read_outside(file: str, line: int) -> set[str]:
-    """The names that something in a file reads, other than the ``for`` loop at a line: the next run of that
-    loop too, where it stands in another one.
+    """The names that a file reads outside of the body of the loop at a line.
+
+    A loop that stands in another one runs again, and reads its names then: its body counts as outside.
     """
     tree = tree_of(file)
     nodes = [] if tree is None else list(ast.walk(tree))
     loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor, ast.While))]
-    inner = {id(node) for loop in loops for node in _within(loop.body)}
-    alone = [loop for loop in loops if loop.lineno == line and id(loop) not in inner]
-    inside = {id(node) for loop in alone for node in _within(loop.body)}
-    return _names([node for node in nodes if id(node) not in inside], ast.Load)
+    in_loops = {id(node) for loop in loops for node in _within(loop.body)}
+    outermost = [loop for loop in loops if loop.lineno == line and id(loop) not in in_loops]
+    inside = {id(node) for loop in outermost for node in _within(loop.body)}
+    outside = [node for node in nodes if id(node) not in inside]
+    return _names(outside, ast.Load)
 
 
 def is_only_looped(code: CodeType, instruction: int) -> bool:
@@ -280,10 +289,7 @@ def list_extended_by(code: CodeType, instruction: int) -> str:
 
 def lists_extended(file: str, line: int) -> set[str]:
     """The names whose lists the ``for`` loop at a line of a file extends."""
-    tree = tree_of(file)
-    loops = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.For)]
-    within = (n for loop in loops if loop.lineno == line for n in _within(loop.body))
-    return {_extended_by(node) for node in within} - {""}
+    return {_extended_by(node) for node in _steps_of_loops(file, line)} - {""}
 
 
 def _extended_by(call: ast.AST | None) -> str:

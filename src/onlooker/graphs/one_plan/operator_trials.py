@@ -355,9 +355,8 @@ class OperatorTrials:
         if rolling.visited:
             readers.append(HitRows(like=rolling.visited, refused=rolling.refused))
         with contextlib.ExitStack() as stack:
-            if (
-                rolling.numbered
-            ):  # steps without values read numbers that are symbols, as in the trace
+            # the numbers that steps without values read are symbols, as in the trace
+            if rolling.numbered:
                 stack.enter_context(ints_stay_sizes(self._lab.model))
             if loops.rolls:
                 stack.enter_context(builtins_swapped(self._lab.model, loops.builtins))

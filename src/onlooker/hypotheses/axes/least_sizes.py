@@ -52,7 +52,8 @@ class LeastSizes:
 
     def _bisect(self, axes: Sequence[Axis], step: int, taken: int, guess: int) -> int:
         """Halves what is between a size that is too small and one that is taken, in steps; before that it
-        tries whether the ``guess``, which another side has, is the least size here too.
+        tries whether the ``guess``, which another side has, is the least size here too. A model that
+        refuses one row at the size that is taken is run with the rows of the call.
         """
         refused = 0
         if self.batch and not self._takes(axes, taken * step):
@@ -73,8 +74,8 @@ class LeastSizes:
         return taken
 
     def _takes(self, axes: Sequence[Axis], size: int) -> bool:
-        sizes = [*[size] * len(axes), *[1] * len(self.batch)]
-        return self._trials.probe([*axes, *self.batch], sizes) is not None
+        sizes = dict.fromkeys(axes, size) | dict.fromkeys(self.batch, 1)
+        return self._trials.probe(list(sizes), list(sizes.values())) is not None
 
 
 def record_size(

@@ -408,10 +408,12 @@ class RolledLoops(Reader):
         return _Listed.of(self, tensor, line) if self._rolls_at(line) else None
 
     def _listed_in_step(self, loop: Loop, tensor: torch.Tensor) -> Any:
+        """What stands for ``tensor.tolist()`` where a step extends a list by it; None for any other use."""
         frame = frame_of_model()
-        name = "" if frame is None else list_extended_by(frame.f_code, frame.f_lasti)
-        values = None if frame is None else frame.f_locals.get(name)
-        if type(values) is not list or tensor.ndim != 1 or loop.numbers is None:
+        if frame is None or tensor.ndim != 1 or loop.numbers is None:
+            return None
+        name = list_extended_by(frame.f_code, frame.f_lasti)
+        if type(frame.f_locals.get(name)) is not list:
             return None
         with swapped(self, "_busy", True):
             return self._recorder.listed(loop, tensor)

@@ -138,7 +138,7 @@ def test_what_is_asked_of_trials_reaches_the_workers(folder: Path, options: dict
 
 
 def test_a_bound_of_work_leaves_out_the_same_trials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_OF_MODULE", 1), ("_OF_OPERATOR", 1), ("_OF_WATCHED", 2)):
+    for name, value in (("_OF_MODULE", 1), ("_OF_OPERATOR", 1), ("_OF_LEAST", 1), ("_OF_WATCHED", 2)):
         monkeypatch.setattr(effort, name, value)
     expected = verify(folder, spread_models.plain)
     assert expected.left_out

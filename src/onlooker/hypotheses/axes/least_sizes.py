@@ -53,20 +53,21 @@ class LeastSizes:
     def _bisect(self, axes: Sequence[Axis], step: int, taken: int, guess: int) -> int:
         """Halves what is between a size that is too small and one that is taken, in steps; before that it
         tries whether the ``guess``, which another side has, is the least size here too. A model that
-        refuses one row at the size that is taken is run with the rows of the call.
+        refuses one row at the size that is taken too is run with the rows of the call.
         """
         refused = 0
-        if self.batch and not self._takes(axes, taken * step):
-            self.batch = ()
+        takes_one_row = not self.batch
         while taken - refused > 1:
             middle = next(
                 (count for count in (guess, guess - 1) if refused < count < taken),
                 (taken + refused) // 2,
             )
             if self._takes(axes, middle * step):
-                taken = middle
+                taken, takes_one_row = middle, True
+            elif takes_one_row or self._takes(axes, taken * step):
+                refused, takes_one_row = middle, True
             else:
-                refused = middle
+                self.batch, takes_one_row = (), True
         self.lows.update(dict.fromkeys(axes, taken * step))
         if refused:
             detail = f"{refused * step} is refused and {taken * step} accepted"

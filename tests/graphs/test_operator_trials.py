@@ -57,6 +57,27 @@ def test_a_condition_that_divides_by_0_is_no_error() -> None:
     assert program(x).equal(model(x))
 
 
+class BlocksOfFour(torch.nn.Module):
+    """At a length of 0 the trace's size of a block is 0 // 0; the model itself runs there."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, length, width = x.shape
+        x = torch.nn.functional.pad(x, (0, 0, 0, -length % 4)).view(rows, -1, 4, width)
+        places = torch.arange(x.shape[1] * 4).view(-1, 4)
+        return (x + places[:, :, None]).reshape(rows, -1, width)[:, :length]
+
+
+def test_a_size_that_divides_by_0_is_no_error() -> None:
+    observer = InputObserver()
+    with observer(model := BlocksOfFour()):
+        model(torch.rand(2, 12, 8))
+        model(torch.rand(3, 16, 8))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.rand(2, 7, 8)
+    torch.testing.assert_close(program(x), model(x))
+
+
 class Branches(torch.nn.Module):
     """Both branches do at size 1 what they do at others; they read a tensor that they are not given."""
 

@@ -45,6 +45,7 @@ __all__ = [
     "path_condition",
     "proofs_of",
     "symbol_of",
+    "value_at",
     "written",
 ]
 
@@ -395,6 +396,14 @@ def symbol_of(symbol: Symbol) -> Any:
     if symbol.low < 0:
         return sympy.Symbol(symbol.name, integer=True)
     return sympy.Symbol(symbol.name, integer=True, nonnegative=True)
+
+
+def value_at(expression: Any, numbers: Mapping[Any, Any]) -> Any:
+    """An expression with numbers for its symbols; None where it divides by 0 at these."""
+    try:
+        return expression.xreplace(dict(numbers))
+    except ZeroDivisionError:
+        return None
 
 
 #: what stands for a function of expressions: sympy knows more of a minimum than torch does

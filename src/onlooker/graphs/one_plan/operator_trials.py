@@ -34,7 +34,7 @@ from ...lab.work import is_dear, work_of
 from ...materialise.arguments import Calls
 from ...observing.store import copy_leaves
 from ...patches.swap import swapped
-from ...proofs.path_condition import Atom, proofs_of, symbol_of, written
+from ...proofs.path_condition import Atom, proofs_of, symbol_of, value_at, written
 from ...proofs.same_run import READERS, Numbers
 from ...pytrees.comparisons.agree import agreement
 from ...pytrees.numbers import has_floats
@@ -399,7 +399,7 @@ def _are_read(
 
 def _value_of(size: Any, sizes: Sizes) -> Any:
     numbers = {symbol: sympy.Integer(sizes[symbol.name]) for symbol in size.free_symbols}
-    return size.xreplace(numbers)
+    return value_at(size, numbers)
 
 
 def _sizes_of_symbol(symbol: Symbol) -> Sequence[int]:

@@ -21,7 +21,7 @@ from ...core.errors import ExportError
 from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
 from ...proofs.decisions import Decision
-from ...proofs.path_condition import in_sizes, symbol_of, written
+from ...proofs.path_condition import in_sizes, symbol_of, value_at, written
 from ...pytrees.nodes import SYMBOLIC
 from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
@@ -67,9 +67,10 @@ class SymbolicSizes(Reader):
         self._known: dict[int, Any] = {}
         numbers = {expression: sympy.Integer(sizes[str(expression)]) for expression in known}
         for expression in expressions:
-            value = expression.xreplace(numbers)
+            value = value_at(expression, numbers)
             if (
-                value.is_Integer
+                value is not None
+                and value.is_Integer
                 and expression.free_symbols
                 and expression.free_symbols <= known.keys()
             ):

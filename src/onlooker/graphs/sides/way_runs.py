@@ -25,7 +25,7 @@ from ...lab.stateful import Stateful
 from ...observing.module_state import copied_values, values_at
 from ...observing.reach import Snapshot
 from ...proofs.decisions import Decision, recorded_decisions
-from ...proofs.path_condition import symbol_of
+from ...proofs.path_condition import symbol_of, value_at
 from ...pytrees.open import copy_tensors, open_arguments
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
@@ -63,8 +63,9 @@ class SizesOfModel:
         """
         sized = ((symbol_of(one), sizes[one.name]) for one in plan.symbols)
         small = {symbol: sympy.Integer(size) for symbol, size in sized if size < 2}
-        found = (expression.xreplace(small) for expression in self.expressions)
-        return self.constants.union(int(size) for size in found if size.is_Integer)
+        found = (value_at(expression, small) for expression in self.expressions)
+        integers = (int(size) for size in found if size is not None and size.is_Integer)
+        return self.constants.union(integers)
 
     def after(self, call: Arguments, lab: Lab) -> SizesOfModel:
         """The sizes of the model with those of the tensors that a call leaves behind."""

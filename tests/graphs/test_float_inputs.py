@@ -99,6 +99,7 @@ DECIDING: dict[str, Function] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", COMPUTING)
 def test_a_float_that_computes_is_an_input(name: str) -> None:
     function = COMPUTING[name]

@@ -6,19 +6,20 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import torch
 
-from onlooker.model_source.source_loops import is_only_looped, names_added_to
+from onlooker.model_source.source_loops import names_added_to, readers_of_list
 
 
 class Numbers:
-    """Notes whether its list is read by a loop alone."""
+    """Notes what reads its list."""
 
     def __init__(self) -> None:
-        self.found: list[bool] = []
+        self.found: list[frozenset[str]] = []
 
     def tolist(self) -> list[int]:
         frame = sys._getframe(1)
-        self.found.append(is_only_looped(frame.f_code, frame.f_lasti))
+        self.found.append(readers_of_list(frame.f_code, frame.f_lasti))
         return [1, 2]
 
 
@@ -50,6 +51,10 @@ def named(numbers: Numbers) -> object:
     return split(numbers, lengths)
 
 
+def made_a_tensor(numbers: Numbers) -> object:
+    return torch.tensor(numbers.tolist(), dtype=torch.int32)
+
+
 def counted(numbers: Numbers) -> object:
     return len(numbers.tolist())
 
@@ -75,18 +80,28 @@ def kept(numbers: Numbers) -> object:
     return found
 
 
-@pytest.mark.parametrize("run", [loop, comprehension, zipped, parts, named])
-def test_a_loop_alone_reads_a_list(run: Callable[[Numbers], object]) -> None:
+READERS: dict[Callable[[Numbers], object], set[str]] = {
+    loop: {"for"},
+    comprehension: {"for"},
+    zipped: {"for"},
+    parts: {"split"},
+    named: {"for", "split"},
+    made_a_tensor: {"tensor"},
+}
+
+
+@pytest.mark.parametrize("run", READERS)
+def test_loops_and_functions_of_torch_read_a_list(run: Callable[[Numbers], object]) -> None:
     numbers = Numbers()
     run(numbers)
-    assert numbers.found == [True]
+    assert numbers.found == [READERS[run]]
 
 
 @pytest.mark.parametrize("run", [counted, named_and_counted, given_twice, added, kept])
 def test_a_list_is_read_by_others_too(run: Callable[[Numbers], object]) -> None:
     numbers = Numbers()
     run(numbers)
-    assert numbers.found == [False]
+    assert numbers.found == [frozenset()]
 
 
 def sums(lengths: list[int]) -> tuple[int, int, int]:

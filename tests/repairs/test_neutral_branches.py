@@ -240,6 +240,7 @@ class CallsOwn(_Other):
 OTHERS = (PadsMore, SetsFlag, CountsPads, Writes, Asks, AsksWhich, CutsToo, ReadsName, CallsOwn)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("cls", OTHERS)
 def test_other_branches_are_decided(cls: type[nn.Module]) -> None:
     """The program is exact on both sides, or refuses one of them."""

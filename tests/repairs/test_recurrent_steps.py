@@ -40,6 +40,7 @@ def watched(model: nn.Module) -> InputObserver:
     return observer
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", LAYERS)
 def test_one_graph_takes_any_number_of_steps(name: str) -> None:

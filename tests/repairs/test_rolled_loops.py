@@ -497,6 +497,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("run", OTHERS.values(), ids=OTHERS)
 def test_a_loop_that_is_no_scan_is_never_wrong(run: Callable[..., object]) -> None:
     model = Loop(run).eval()

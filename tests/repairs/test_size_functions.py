@@ -127,6 +127,7 @@ def program_of(model: torch.nn.Module) -> Program:
     return observer.export()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
     model = Applied(FOLLOWED[name])
@@ -144,6 +145,7 @@ def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
     assert served >= 2
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", FREE)
 def test_numbers_made_from_sizes_are_one_graph_for_all_sizes(name: str) -> None:
     model = Applied(FREE[name])

@@ -131,6 +131,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
 def test_a_size_goes_through_a_tensor(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = Sized(cut)

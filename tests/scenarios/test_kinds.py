@@ -333,6 +333,7 @@ def test_without_values_there_are_neither_arguments_nor_discrepancies(kind: str)
             use()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", UNUSUAL)
 def test_a_program_refuses_an_unusual_tensor_or_does_what_the_model_does(kind: str) -> None:
     program = watched(Beside(), *({"x": torch.ones(k), "y": torch.ones(k, 2)} for k in (2, 3))).export()

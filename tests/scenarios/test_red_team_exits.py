@@ -186,12 +186,14 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("one", ATTACKS, ids=str)
 def test_no_verified_program_is_fooled(one: Attack) -> None:
     assert attack(one).lies == []
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name", ["above", "dict", "deep", "equal", "shape", "slice", "argmax", "kinds", "bounded index"]

@@ -71,6 +71,7 @@ def counted(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1], device=x.device)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("positions", "most"),
     [

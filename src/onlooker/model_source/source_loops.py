@@ -17,8 +17,9 @@ from .source_tests import (
 )
 
 __all__ = [
+    "MADE_TENSORS",
     "ends_step",
-    "is_only_looped",
+    "is_set_by_its_loop",
     "list_extended_by",
     "lists_extended",
     "lists_only_joined",
@@ -29,6 +30,7 @@ __all__ = [
     "names_read_outside",
     "names_set",
     "read_before_set",
+    "readers_of_list",
     "skips_step",
 ]
 
@@ -41,6 +43,8 @@ _LEAVES = (
 )
 #: the functions whose result a loop goes over as over their arguments
 _OF_LOOPS = frozenset({"zip", "enumerate", "reversed"})
+#: functions of torch that make a tensor of a list of numbers
+MADE_TENSORS = frozenset({"tensor", "as_tensor", "pack_padded_sequence"})
 #: the call of what a loop goes over, and what begins the loop
 _BEGINS = ("GET_ITER", "CALL", "PRECALL")
 
@@ -254,26 +258,44 @@ def names_read_outside(file: str, line: int) -> set[str]:
     return _names(outside, ast.Load)
 
 
-def is_only_looped(code: CodeType, instruction: int) -> bool:
-    """True where a loop goes over the value of a call, and nothing else reads it: ``for n in x.tolist()``, also
-    within ``zip`` and ``enumerate``, and ``torch.split(y, x.tolist())``; or a name that is read so alone.
+def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
+    """What reads the value of a call: ``for`` of ``for n in x.tolist()``, also within ``zip`` and
+    ``enumerate``, or a function of torch such as ``split`` of ``torch.split(y, x.tolist())``; also where the
+    value has a name that is read so alone. Nothing where anything else reads it.
     """
     tree = tree_of_code(code) if has_positions() else None
     around = expressions_around(code, instruction)
     if tree is None or not around or not isinstance(around[0], ast.Call):
-        return False
+        return frozenset()
     parents = parents_in(tree)
     above = parents.get(around[0])
     if not isinstance(above, ast.Assign):
-        return _is_looped(around[0], parents)
+        return frozenset({_reader_of_list(around[0], parents)} - {""})
     (target, *more) = above.targets
     function = _around(above, parents)
     if more or not isinstance(target, ast.Name) or function is None:
-        return False
+        return frozenset()
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(function)):
-        return False
+        return frozenset()
     named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == target.id]
-    return all(node is target or _is_looped(node, parents) for node in named)
+    readers = frozenset(_reader_of_list(node, parents) for node in named if node is not target)
+    return frozenset() if "" in readers else readers
+
+
+def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
+    """True for ``x[i]`` of a name that the body of the loop around it sets."""
+    tree = tree_of_code(code) if has_positions() else None
+    around = expressions_around(code, instruction)
+    if tree is None or not around or not isinstance(around[0], ast.Subscript):
+        return False
+    node: ast.AST = around[0]
+    parents = parents_in(tree)
+    while node in parents and not isinstance(node, ast.For):
+        node = parents[node]
+    name = around[0].value
+    if not isinstance(node, ast.For) or not isinstance(name, ast.Name):
+        return False
+    return name.id in names_set(node.body)
 
 
 def list_extended_by(code: CodeType, instruction: int) -> str:
@@ -309,15 +331,15 @@ def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
     return None
 
 
-def _is_looped(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
+def _reader_of_list(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> str:
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        return False
+        return ""
     above = parents.get(node)
     if isinstance(above, (ast.For, ast.comprehension)):
-        return above.iter is node
+        return "for" if above.iter is node else ""
     if not isinstance(above, ast.Call) or node is above.func:
-        return False
-    name = getattr(above.func, "attr", getattr(above.func, "id", ""))
-    if name == "split":
-        return True
-    return name in _OF_LOOPS and _is_looped(above, parents)
+        return ""
+    name = str(getattr(above.func, "attr", getattr(above.func, "id", "")))
+    if name in _OF_LOOPS:
+        return _reader_of_list(above, parents)
+    return name if name == "split" or name in MADE_TENSORS else ""

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node, map_arg
 
+from ..repairs.loops.recurrent_steps import steps_stay_sizes
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.operators import composed
 from ..torch_internals.sizes import statically_known_true
@@ -403,7 +404,7 @@ def take_apart(
         node.target in table and _is_meant(table[node.target], node) for node in nodes_of(program)
     ):
         return program
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), steps_stay_sizes(program):
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
         return program.run_decompositions(dict(table))  # type: ignore[no-any-return]
 

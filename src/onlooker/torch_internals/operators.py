@@ -12,6 +12,8 @@ from .needed import needed
 
 with needed("operators"):
     import torch.export.custom_ops  # registers ``torch.ops.export``
+    from torch import _pack_padded_sequence as pack_padded_sequence
+    from torch import _pad_packed_sequence as pad_packed_sequence
     from torch import _sym_sqrt as sym_sqrt  # type: ignore[attr-defined]
     from torch._C import DispatchKey
     from torch._C._nn import _parse_to as parse_to
@@ -25,6 +27,8 @@ __all__ = [
     "access_inner_tensor",
     "composed",
     "know_quantised_operators",
+    "pack_padded_sequence",
+    "pad_packed_sequence",
     "parse_to",
     "sym_sqrt",
 ]

@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
 
 import torch
 
@@ -26,7 +25,7 @@ from ..lab.rerun import difference, rerun
 from ..lab.runner import opened
 from ..lab.stateful import Stateful
 from ..materialise.arguments import Calls
-from ..model_source.lines import comes_through, place_of_error
+from ..model_source.lines import place_of_error
 from ..observing.effects import Effect
 from ..observing.store import Sample, copy_leaves
 from ..observing.wrapped_model import advice_on_wrapped
@@ -79,7 +78,6 @@ _WATCH_STATE = (
     "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that are"
     " tensors and numbers."
 )
-_PACKED = "torch.nn.utils.rnn.PackedSequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ def export_graph(
     ended. With ``most_guards`` the trace ends where it meets more guards: by itself it is made again in
     another way. The repairs that are ``off`` are part of no attempt.
 
-    :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
-        ``packed-weights``, ``float-decides``, ``mask-decides``, ``model-keeps-state``
+    :raises ExportError: ``export-refused`` with the last message of torch, ``packed-weights``,
+        ``float-decides``, ``mask-decides``, ``model-keeps-state``
     :raises TooManyGuardsError: only with ``most_guards``
     """
     start = time.perf_counter()
@@ -335,14 +333,6 @@ def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
     return found.values()
 
 
-def _packs(frame: FrameType) -> bool:
-    """True in code of torch that makes packed sequences, or in a layer that was given some."""
-    if frame.f_code.co_filename == torch.nn.utils.rnn.__file__:
-        return True
-    is_layer = frame.f_code.co_filename == torch.nn.modules.rnn.__file__
-    return is_layer and frame.f_locals.get("batch_sizes") is not None
-
-
 def _packed_weights(model: object) -> str:
     """The first attribute of a model that is an object of C++, as layers that are quantised to int8
     have; empty where there is none.
@@ -367,16 +357,6 @@ def _refused(
         return reads_state(plan, dict.fromkeys(lab.kept.counted, place))
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
-    if _PACKED in str(plan.structure) or (refusal is not None and comes_through(refusal, _packs)):
-        return ExportError(
-            f"{what} reads packed sequences. torch.export cannot trace them, because the number of"
-            " rows per step depends on the values of the lengths.",
-            slug="packed-sequence",
-            hint=(
-                f"{where}Give the recurrent layer the padded tensor, and take its results at the"
-                " lengths."
-            ),
-        )
     packed = _packed_weights(lab.model) if refusal is not None else ""
     if packed:
         return ExportError(

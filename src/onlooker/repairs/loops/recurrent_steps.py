@@ -54,6 +54,10 @@ def steps_stay_sizes(model: Any) -> Iterator[None]:
             if hasattr(decompositions, name):
                 layer = _of_one_step(getattr(decompositions, name))
                 stack.enter_context(swapped(decompositions, name, layer))
+        if _has_layers(model):
+            layer = torch.nn.RNNBase
+            check = _without_numbers(layer.check_forward_args)
+            stack.enter_context(swapped(layer, "check_forward_args", check))
         for mode in _modes(model) if _has_layers(model) else ():
             stack.enter_context(swapped(mode, "propagate_real_tensors", False))
         yield
@@ -85,6 +89,23 @@ def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:
         return results.new_empty((steps, *results.shape[1:])), last
 
     return layer
+
+
+def _without_numbers(original: Callable[..., None]) -> Callable[..., None]:
+    """A check of what a layer is given that makes no number of the values of packed sequences; what the
+    layer runs with demands the same of the state.
+    """
+
+    def check_forward_args(
+        layer: torch.nn.RNNBase,
+        input: torch.Tensor,
+        hidden: Any,
+        batch_sizes: torch.Tensor | None,
+    ) -> None:
+        if not is_fake(batch_sizes):
+            original(layer, input, hidden, batch_sizes)
+
+    return check_forward_args
 
 
 RECURRENT_STEPS = Repair(

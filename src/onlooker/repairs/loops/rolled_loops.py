@@ -66,7 +66,7 @@ import torch
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
-from ...model_source.source_loops import is_only_looped, list_extended_by
+from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
@@ -193,6 +193,12 @@ class _Listed(tuple[Any, ...]):
         """The list itself."""
         with self.loops().lists_are_plain():
             return list(self.rows.tolist())
+
+    def as_tensor(self, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+        """What ``torch.tensor`` makes of the list."""
+        device = torch.get_default_device() if device is None else device
+        is_bool = self.rows.dtype is torch.bool
+        return self.rows.to(device, dtype or (torch.bool if is_bool else torch.int64))
 
     def refused(self, *_: Any) -> Any:
         """Raises what ends the trace: the list is read in another way than by a loop."""
@@ -391,18 +397,19 @@ class RolledLoops(Reader):
             yield
 
     def _listed(self, tensor: torch.Tensor) -> Any:
-        """What stands for ``tensor.tolist()`` in a loop over it, or for what a step extends a list by; None for
-        any other use.
+        """What stands for ``tensor.tolist()`` in a loop over it, for what a step extends a list by, or for a list
+        of which torch makes a tensor; None for any other use.
         """
-        is_busy = self._busy or self._lists_are_plain or not self._of_numbers
+        is_busy = self._busy or self._lists_are_plain
         if is_busy or tensor.ndim not in (1, 2) or not is_of_ints(tensor):
             return None
         if self._loop is not None:
-            return self._listed_in_step(self._loop, tensor)
+            return self._listed_in_step(self._loop, tensor) if self._of_numbers else None
         if not self._may_roll(tensor.shape[0]) or not all(map(_is_plain, tensor.shape[1:])):
             return None
         frame = frame_of_model()
-        if frame is None or not is_only_looped(frame.f_code, frame.f_lasti):
+        readers = frozenset() if frame is None else readers_of_list(frame.f_code, frame.f_lasti)
+        if frame is None or not readers or not (self._of_numbers or readers <= MADE_TENSORS):
             return None
         line = line_of(frame)
         return _Listed.of(self, tensor, line) if self._rolls_at(line) else None
@@ -454,6 +461,7 @@ class RolledLoops(Reader):
     def _run(self, loop: Loop) -> Iterator[StepIndex]:
         if not self._decided(loop.count <= self.n_steps):
             raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
+        loop.numbers_of_steps = torch.arange(loop.count)
         kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
         kept.begin_lists(frames_of_model(sys._getframe(1)))
@@ -473,6 +481,13 @@ class RolledLoops(Reader):
             kept.end_lists()
         self.roll(loop)
         kept.settle(frames_of_model(sys._getframe(1)))
+
+    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+        """The index of a step as a tensor."""
+        if self._loop is not index.loop:
+            raise index.loop.refused("its index is read outside of its steps")
+        with swapped(self, "_busy", True):
+            return self._recorder.tensor_of(index)
 
     def _decided(self, condition: Any) -> bool:
         """The answer for a size; a number of steps that is a value is checked when the program runs."""
@@ -526,7 +541,8 @@ class RolledLoops(Reader):
     def wants(self, func: Callable[..., Any]) -> bool:
         """True for what takes a tensor apart, and for all functions within a loop and after it."""
         is_read = self._loop is not None or bool(self._results)
-        return is_read or func in _SPLITS or func in _CUTS or func is torch.Tensor.tolist
+        is_list = func in _CUTS or func in _OF_NUMBERS or func is torch.Tensor.tolist
+        return is_read or is_list or func in _SPLITS
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -538,6 +554,8 @@ class RolledLoops(Reader):
             return self._cut(*args, **kwargs)
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
+        if func in _OF_NUMBERS and isinstance(args[0], _Listed) and self._loop is None:
+            return args[0].as_tensor(*args[1:], **kwargs)
         if self._busy or is_about(func):
             return func(*args, **kwargs)
         for one in (*args, *kwargs.values()):

@@ -8,6 +8,7 @@ tensor of that shape stands for it. A step that differs is found when the steps 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import sympy
 import torch
 
+from ...model_source.frames import frame_of_model
+from ...model_source.source_loops import is_set_by_its_loop
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
@@ -54,6 +57,13 @@ _READS_VALUES = {
 }
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXTS = ("autocast", "set_grad_enabled")
+#: functions that compute the same of a number and of a tensor without dimensions
+_OF_NUMBERS = frozenset(
+    {
+        *("add", "sub", "mul", "div", "pow", "remainder", "floor_divide", "masked_fill"),
+        *("lt", "le", "gt", "ge", "eq", "ne"),
+    }
+)
 #: the entries of a key that read no values
 _BASIC = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
 
@@ -211,6 +221,16 @@ class StepRecorder:
         step.append(operation)
         return numbers.number(NumberOrigin(len(step) - 1), len(loop.steps) - 1)
 
+    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+        """The index of a step as a tensor without dimensions."""
+        loop = index.loop
+        number = self._row(loop, self._rows(loop, loop.numbers_of_steps, (StepIndex(loop, 0, 1),)))
+        if index.each != 1:
+            number = self._compute(loop, torch.mul, (number, index.each), {})
+        if not statically_known_true(index.first == 0):
+            number = self._compute(loop, torch.add, (number, index.first), {})
+        return number
+
     def after_step(self, loop: Loop) -> None:
         """A step is over, and with it the copies of the rows that it wrote."""
         self.note_conditions(loop)
@@ -353,11 +373,18 @@ class StepRecorder:
 
         Methods such as ``select`` want an int before they come here, so only brackets do.
         """
+        if name_of(func).strip("_") in _OF_NUMBERS and not writes(func, kwargs):
+            beside = leaves_of((args, kwargs), torch.Tensor)[0]
+            return self._compute(
+                loop, func, *mapped((args, kwargs), functools.partial(_as_tensor, beside))
+            )
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
         entries, is_cut = _of_one_row(loop, key)
         first, rest = _in_two(loop, entries, tensor.ndim)
+        if not is_cut and (self._is_of(loop, tensor) or _is_set_by_its_loop()):
+            return self._picked(loop, tensor, first, rest)
         is_basic = all(type(entry) in _BASIC for entry in entries)
         if is_cut and not is_basic:
             raise loop.refused(_BESIDE_OTHERS)
@@ -372,6 +399,33 @@ class StepRecorder:
             row = self._compute(loop, func, (row, rest), {}) if is_apart else row
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
+        return row
+
+    def _is_of(self, loop: Loop, tensor: torch.Tensor) -> bool:
+        """True for a result of a step of the loop."""
+        found = self._results.origin_of(tensor)
+        return found is not None and found.loop is loop
+
+    def _picked(
+        self, loop: Loop, tensor: torch.Tensor, first: tuple[Any, ...], rest: tuple[Any, ...]
+    ) -> torch.Tensor:
+        """A row of a result of the steps, which each step reads at its index."""
+        (*before, index) = first
+        if index.loop is not loop:
+            raise loop.refused("it reads the index of another loop")
+        with WithoutFunctions():  # the model reads none of these sizes
+            least, greatest = index.ends
+            is_within = statically_known_true(least >= 0) and statically_known_true(
+                greatest < tensor.shape[len(before)]
+            )
+        if not is_within:
+            raise loop.refused("a step may read beyond the rows of its own results")
+        places = self._compute(loop, torch.unsqueeze, (self.tensor_of(index), 0), {})
+        picked = self._compute(loop, torch.index_select, (tensor, len(before), places), {})
+        row: torch.Tensor = self._compute(loop, torch.select, (picked, len(before), 0), {})
+        is_whole = all(type(entry) is slice and entry == slice(None) for entry in rest)
+        if not is_whole:
+            row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row
 
     def _row(self, loop: Loop, rows: Rows) -> torch.Tensor:
@@ -447,6 +501,15 @@ class StepRecorder:
     def _has_numbers(self, loop: Loop, key: Any) -> bool:
         sizes, numbers = leaves_of(key, torch.SymInt), loop.numbers
         return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
+
+
+def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
+    return leaf.tensor_beside(beside) if isinstance(leaf, StepIndex) else leaf
+
+
+def _is_set_by_its_loop() -> bool:
+    frame = frame_of_model()
+    return frame is not None and is_set_by_its_loop(frame.f_code, frame.f_lasti)
 
 
 def is_of_ints(tensor: torch.Tensor) -> bool:

@@ -41,6 +41,8 @@ Place = tuple[int, int]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
 _BY_INDEX = "what a step does depends on its index"
 _OF_INDEX = "a step computes a number from its index, which is another constant in each step"
+#: the dtypes of tensors without dimensions beside which a tensor of an int gives what the int does
+_AS_NUMBERS = frozenset({torch.int64, torch.float32, torch.float64})
 _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
@@ -57,58 +59,124 @@ class NotRolledError(InVainError):
 @dataclass(frozen=True, slots=True, eq=False)
 class StepIndex:
     """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
-    comparisons with numbers that are beyond the indices of all steps.
+    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor.
     """
 
     loop: Loop
     first: Any
     each: int
 
-    def __add__(self, other: Any) -> StepIndex:
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) + other
         return StepIndex(self.loop, self.first + self._number(other), self.each)
 
-    def __sub__(self, other: Any) -> StepIndex:
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) - other
         return StepIndex(self.loop, self.first - self._number(other), self.each)
 
-    def __rsub__(self, other: Any) -> StepIndex:
+    def __rsub__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return other - self.tensor_beside(other)
         return StepIndex(self.loop, self._number(other) - self.first, -self.each)
 
     def __neg__(self) -> StepIndex:
         return StepIndex(self.loop, -self.first, -self.each)
 
-    __radd__ = __add__
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) * other
+        if type(other) is not int or not other:
+            self._computes()
+        return StepIndex(self.loop, self.first * other, self.each * other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with_tensor(torch.div, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with_tensor(torch.div, other, is_second=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._with_tensor(torch.pow, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._with_tensor(torch.pow, other, is_second=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with_tensor(torch.remainder, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with_tensor(torch.remainder, other, is_second=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with_tensor(torch.floor_divide, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with_tensor(torch.floor_divide, other, is_second=True)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _with_tensor(
+        self, compute: Callable[..., Any], other: Any, *, is_second: bool = False
+    ) -> Any:
+        if not isinstance(other, torch.Tensor):
+            self._computes()
+        own = self.tensor_beside(other)
+        return compute(other, own) if is_second else compute(own, other)
+
+    def tensor_beside(self, other: torch.Tensor) -> torch.Tensor:
+        """The index as a tensor, where it computes with the other one what a number would."""
+        if not other.ndim and other.dtype not in _AS_NUMBERS:
+            raise self.loop.refused("the loop index is used with a number of a small dtype")
+        return self.loop.tensor_of(self)
 
     def _number(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
             self._decides()
         return value
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) < other
         # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
-        number, (least, greatest) = self._number(other), self._range
+        number, (least, greatest) = self._number(other), self.ends
         if statically_known_true(greatest < number):
             return True
         if statically_known_true(least >= number):
             return False
         raise self.loop.refused(_BY_INDEX, at_ends=True)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) <= other
         return self.__lt__(self._number(other) + 1)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) > other
         return not self.__le__(other)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) >= other
         return not self.__lt__(other)
 
-    def __eq__(self, other: Any) -> bool:
-        number, (least, greatest) = self._number(other), self._range
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) == other
+        number, (least, greatest) = self._number(other), self.ends
         if statically_known_true(greatest < number) or statically_known_true(least > number):
             return False
         raise self.loop.refused(_BY_INDEX, at_ends=True)
 
+    def __ne__(self, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return self.tensor_beside(other) != other
+        return not self == other
+
     @property
-    def _range(self) -> tuple[Any, Any]:
+    def ends(self) -> tuple[Any, Any]:
         """The least and the greatest index."""
         last = self.first + self.each * (self.loop.count - 1)
         return (self.first, last) if self.each > 0 else (last, self.first)
@@ -120,8 +188,6 @@ class StepIndex:
         raise self.loop.refused(_OF_INDEX)
 
     __bool__ = __index__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
-    __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _computes
-    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +303,9 @@ class Driver(Protocol):
     def failed(self, error: NotRolledError) -> NotRolledError:
         """Remembers an error, which the model may catch, and gives it."""
 
+    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+        """The index of a step as a tensor."""
+
 
 class Loop:
     """The steps of one loop: an iterable that stands for a ``range``.
@@ -250,6 +319,8 @@ class Loop:
         self._driver = driver
         self.index = StepIndex(self, first, each)
         self.is_running = False
+        #: the numbers of the steps, of which a step that computes with its index reads one
+        self.numbers_of_steps = torch.empty(0)
         self.steps: list[list[Operation]] = []
         self.finals: dict[Place, torch.Tensor] = {}
         self.stacked: dict[Place, torch.Tensor] = {}
@@ -269,6 +340,10 @@ class Loop:
     def refused(self, reason: str, *, at_ends: bool = False) -> NotRolledError:
         """The error that the loop is no scan; ``at_ends`` where its first or its last step is why."""
         return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends))
+
+    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+        """The index of a step of this loop as a tensor."""
+        return self._driver.tensor_of(index)
 
     def formula_of(self, expression: Any, step: int, *, plain: bool = False) -> StepSize | None:
         """The formula of an expression in the numbers of a step, as :meth:`StepNumbers.formula_of`.

@@ -25,6 +25,7 @@ from ...torch_internals.trees import torch_pytree as pytree
 from ..repair import Repair
 from ..trace_mode import Reader, TraceMode
 from .counted_places import SizesOfShape, combinations, is_counted, tril_indices, triu_indices
+from .packed_sequences import PACKED
 
 __all__ = ["SIZED_OPERATORS", "SizedOperators"]
 
@@ -372,6 +373,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.einsum: _einsum,
     torch.where: _where,
     torch.Tensor.where: _where_of_tensor,
+    **PACKED,
 }
 
 
@@ -384,7 +386,8 @@ SIZED_OPERATORS = Repair(
     " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
     " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
     " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product."
-    " ``torch.randn(sizes, generator=None)`` and others draw without the argument.",
+    " ``torch.randn(sizes, generator=None)`` and others draw without the argument. Layers run on packed sequences by"
+    " the places of their rows, since the kernels of torch loop over how many rows each step has.",
     until="upstream/torch_numbers_for_sizes.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",

@@ -1,0 +1,151 @@
+"""Loops whose steps compute with their index, or read rows of what the steps before them computed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onlooker import InputObserver, RejectedCallError
+
+
+class Compared(torch.nn.Module):
+    """Looks at the steps from its own one on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[:, 0] * 0
+        for i in range(x.shape[1]):
+            total = total + (x * (torch.arange(x.shape[1]) >= i)[:, None]).sum(1).tanh()
+        return total
+
+
+class Computed(torch.nn.Module):
+    """Computes with its index on either side, from the last step on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0] * 0
+        for i in reversed(range(x.shape[1])):
+            state = (i - state) * 0.1 + x[:, i] / (i + 2) + (2 * i) * x[:, i]
+        return state
+
+
+class OfSmallInts(torch.nn.Module):
+    """A number leaves the dtype of a tensor as it is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = (x[:, 0] > 0).to(torch.int8)
+        for i in range(x.shape[1]):
+            state = state + i
+        return state
+
+
+class OwnRows(torch.nn.Module):
+    """Reads a row of its own state: elimination of the columns of a matrix."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.clone()
+        for i in range(x.shape[1]):
+            state = state - 0.1 * state[:, i, 1:].sum(1)[:, None, None]
+        return state
+
+
+class Suppression(torch.nn.Module):
+    """Greedy suppression of intervals that lie over better ones."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        begin, length = x[0, :, 0], x[0, :, 1].abs() + 0.5
+        places = torch.arange(begin.shape[0])
+        kept = torch.ones(begin.shape[0], dtype=torch.bool)
+        for i in range(begin.shape[0]):
+            over = (begin - begin[i]).abs() < (length + length[i]) / 2
+            kept = kept & ~(over & (places > i) & kept[i])
+        return kept.float()
+
+
+class EverySecond(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0] * 0
+        for i in range(x.shape[1] // 2):
+            state = torch.tanh(state + x[:, 2 * i] - x[:, 2 * i + 1])
+        return state
+
+
+def watched(model: torch.nn.Module) -> InputObserver:
+    torch.manual_seed(0)
+    observer = InputObserver()
+    with observer(model):
+        model(torch.randn(2, 6, 3))
+        model(torch.randn(3, 8, 3))
+    return observer
+
+
+@pytest.mark.parametrize("kind", [Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond])
+def test_an_index_that_computes_is_a_tensor_of_each_step(kind: type[torch.nn.Module]) -> None:
+    model = kind()
+    program = watched(model).export()
+    assert program.verify().verified
+    for size in ((1, 4, 3), (2, 12, 3), (3, 7, 3)):
+        x = torch.randn(size)
+        torch.testing.assert_close(program(x), model(x))
+
+
+class RowBefore(torch.nn.Module):
+    """Reads the last row in the first step."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.clone()
+        for i in range(x.shape[1]):
+            state = state - 0.1 * state[:, i - 1][:, None]
+        return state
+
+
+class EverySecondWritten(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result, state = torch.zeros_like(x), x[:, 0] * 0
+        for i in range(x.shape[1] // 2):
+            state = torch.tanh(state + x[:, i])
+            result[:, 2 * i] = state
+        return result
+
+
+class OfHalfNumbers(torch.nn.Module):
+    """A tensor of an int would be of another dtype than the int beside a number of 16 bits."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.int16)
+        for i in range(x.shape[1]):
+            total = total + i * (x[0, i, 0] > 0).to(torch.int16)
+        return total
+
+
+class Parity(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0] * 0
+        for i in range(x.shape[1]):
+            state = state + x[:, i] if i % 2 == 0 else state * x[:, i]
+        return state
+
+
+class InPlace(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0] * 0
+        for i in range(x.shape[1]):
+            row = x[:, i].clone()
+            row.add_(i)
+            state = state + row
+        return state
+
+
+@pytest.mark.parametrize("kind", [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace])
+def test_other_uses_of_an_index_are_never_wrong(kind: type[torch.nn.Module]) -> None:
+    model = kind()
+    program = watched(model).export()
+    served = 0
+    for size in ((2, 6, 3), (3, 8, 3), (1, 4, 3), (2, 12, 3), (3, 7, 3)):
+        x = torch.randn(size)
+        try:
+            result = program(x)
+        except RejectedCallError:
+            continue
+        torch.testing.assert_close(result, model(x))
+        served += 1
+    assert served >= 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import dis
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 
 from .source_tests import (
@@ -144,7 +145,7 @@ def lists_only_joined(function: ast.AST) -> frozenset[str]:
     return frozenset(made - other)
 
 
-def _is_joining(node: ast.Name, above: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+def _is_joining(node: ast.Name, above: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
     name, around = node.id, parents.get(above)
     if isinstance(above, ast.Attribute) and above.attr == "append":
         return isinstance(around, ast.Call) and isinstance(parents.get(around), ast.Expr)
@@ -282,6 +283,7 @@ def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
     return frozenset() if "" in readers else readers
 
 
+@functools.lru_cache(maxsize=4096)
 def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` of a name that the body of the loop around it sets."""
     tree = tree_of_code(code) if has_positions() else None
@@ -322,7 +324,7 @@ def _extended_by(call: ast.AST | None) -> str:
     return function.value.id if isinstance(function.value, ast.Name) else ""
 
 
-def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
+def _around(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> ast.AST | None:
     """The function that a node is in."""
     while node in parents:
         node = parents[node]
@@ -331,7 +333,7 @@ def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.AST | None:
     return None
 
 
-def _reader_of_list(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> str:
+def _reader_of_list(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> str:
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return ""
     above = parents.get(node)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -29,7 +29,7 @@ _CHECKS = [value for name, value in vars(torch).items() if name.startswith(("_ch
 _LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom, ast.Await)
 _Function = ast.FunctionDef | ast.Lambda
 #: each node of a syntax tree, and the node that it stands in
-_Parents = dict[ast.AST, ast.AST]
+_Parents = Mapping[ast.AST, ast.AST]
 
 
 def is_message(called: Any, call: ast.Call, argument: ast.expr) -> bool:

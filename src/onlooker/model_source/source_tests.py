@@ -10,9 +10,9 @@ import ast
 import dis
 import functools
 import linecache
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TypeGuard
 
 from .frames import codes_in
@@ -208,9 +208,11 @@ def _operands(test: ast.expr) -> list[ast.expr]:
     return [test]
 
 
-def parents_in(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+@functools.lru_cache(maxsize=64)
+def parents_in(tree: ast.AST) -> Mapping[ast.AST, ast.AST]:
     """The node around each node of a tree."""
-    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    pairs = ((child, node) for node in ast.walk(tree) for child in ast.iter_child_nodes(node))
+    return MappingProxyType(dict(pairs))
 
 
 def position_of(node: ast.For | ast.expr) -> _Position:

@@ -17,7 +17,7 @@ that may do so.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...model_source.source_tests import parents_in
 
@@ -112,7 +112,7 @@ def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
     return found
 
 
-def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str]) -> int | None:
+def _reading_of(node: ast.AST, parents: Mapping[ast.AST, ast.AST], known: set[str]) -> int | None:
     """The line of a reading that may count the items of a list; None where this one does not."""
     parent = parents.get(node)
     here = getattr(node, "lineno", 0)

@@ -6,7 +6,7 @@ import ast
 import dis
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 
 from .source_tests import (
     expressions_around,
@@ -20,6 +20,7 @@ from .source_tests import (
 __all__ = [
     "MADE_TENSORS",
     "ends_step",
+    "is_copied",
     "is_set_by_its_loop",
     "list_extended_by",
     "lists_extended",
@@ -44,6 +45,8 @@ _LEAVES = (
 )
 #: the functions whose result a loop goes over as over their arguments
 _OF_LOOPS = frozenset({"zip", "enumerate", "reversed"})
+#: what makes another list of the items of one
+_COPIES = frozenset({"tuple", "list"})
 #: functions of torch that make a tensor of a list of numbers
 MADE_TENSORS = frozenset({"tensor", "as_tensor", "pack_padded_sequence"})
 #: the call of what a loop goes over, and what begins the loop
@@ -283,6 +286,12 @@ def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
     return frozenset() if "" in readers else readers
 
 
+def is_copied(frame: FrameType) -> bool:
+    """True where a frame calls ``tuple`` or ``list`` at the moment."""
+    around = expressions_around(frame.f_code, frame.f_lasti)
+    return bool(around) and isinstance(around[0], ast.Call) and _name_of(around[0]) in _COPIES
+
+
 @functools.lru_cache(maxsize=4096)
 def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` of a name that the body of the loop around it sets."""
@@ -333,6 +342,10 @@ def _around(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> ast.AST | None
     return None
 
 
+def _name_of(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
 def _reader_of_list(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> str:
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return ""
@@ -341,7 +354,7 @@ def _reader_of_list(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> str:
         return "for" if above.iter is node else ""
     if not isinstance(above, ast.Call) or node is above.func:
         return ""
-    name = str(getattr(above.func, "attr", getattr(above.func, "id", "")))
+    name = _name_of(above)
     if name in _OF_LOOPS:
         return _reader_of_list(above, parents)
     return name if name == "split" or name in MADE_TENSORS else ""

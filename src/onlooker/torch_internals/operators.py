@@ -17,6 +17,7 @@ with needed("operators"):
     from torch import _sym_sqrt as sym_sqrt  # type: ignore[attr-defined]
     from torch._C import DispatchKey
     from torch._C._nn import _parse_to as parse_to
+    from torch._C._nn import pad_sequence
     from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "know_quantised_operators",
     "pack_padded_sequence",
     "pad_packed_sequence",
+    "pad_sequence",
     "parse_to",
     "sym_sqrt",
 ]

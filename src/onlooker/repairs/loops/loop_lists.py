@@ -1,10 +1,10 @@
 """Lists to which a loop adds a result in each step: who reads how many there are.
 
 A rolled loop runs some steps, and no more, so that such a list is shorter or longer than in a call.
-``torch.stack(results)``, ``len(results)`` and ``results[-1]`` are given the results of all steps. Any
-other reading may count them: ``for _ in results``, ``if results[60:]``. So the source of the function is
-looked at, and a loop stays as it is where the list is read in another way, or returned to a function
-that may do so.
+``torch.stack(results)``, ``pad_sequence(results)``, ``len(results)`` and ``results[-1]`` are given the
+results of all steps. Any other reading may count them: ``for _ in results``, ``if results[60:]``. So the
+source of the function is looked at, and a loop stays as it is where the list is read in another way, or
+returned to a function that may do so.
 
 >>> import ast
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
@@ -23,7 +23,7 @@ from ...model_source.source_tests import parents_in
 
 __all__ = ["counted_by"]
 
-_JOINS = frozenset({"stack", "cat", "concat", "concatenate"})
+_JOINS = frozenset({"stack", "cat", "concat", "concatenate", "pad_sequence"})
 #: what makes a tensor of the numbers of a list (:mod:`.lists_of_numbers`)
 _OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
 _READERS = _JOINS | {"len"}

@@ -156,11 +156,31 @@ class LoopResults:
         ]
         return torch.cat([*parts[0], whole, *parts[1]], dim)
 
+    def padded(
+        self,
+        tensors: Any,
+        batch_first: bool = False,
+        padding_value: float = 0.0,
+        padding_side: str = "right",
+    ) -> torch.Tensor | None:
+        """The results of all steps as ``pad_sequence`` fills them up; None for other tensors."""
+        run = self.in_a_row(tensors) if isinstance(tensors, (list, tuple)) else None
+        if run is None or len(tensors) != self._n_steps or run.backwards:
+            return None
+        joined = run.loop.joined.get(run.place)
+        whole = run.loop.stacked.get(run.place)  # results of one length
+        if joined is not None and not joined.dim:
+            whole = joined.padded(padding_value, padding_side)
+        if whole is None:
+            return None
+        return whole if batch_first else whole.transpose(0, 1)
+
     def _joined_parts(
         self, func: Callable[..., Any], tensors: Any, dim: int, run: ResultsOfSteps
     ) -> torch.Tensor | None:
         """The results of all steps, whose lengths are values, in the dimension in which they are joined."""
-        whole, place = run.loop.joined[run.place]
+        joined = run.loop.joined[run.place]
+        whole, place = joined.whole, joined.dim
         if func is torch.stack or dim % whole.ndim != place or run.backwards:
             return None
         before, after = tensors[: run.begin], tensors[run.begin + self._n_steps :]

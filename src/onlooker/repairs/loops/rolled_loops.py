@@ -66,11 +66,12 @@ import torch
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
-from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
+from ...model_source.source_loops import MADE_TENSORS, is_copied, list_extended_by, readers_of_list
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
 from ...torch_internals.modes import WithoutFunctions
+from ...torch_internals.operators import pad_sequence
 from ...torch_internals.sizes import (
     ShapeEnv,
     free_unbacked_symbols,
@@ -106,6 +107,8 @@ _SYMBOLS = re.compile(r"\bu\d+\b")
 _CUTS = (torch.split, torch.Tensor.split)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _OF_NUMBERS = (torch.tensor, torch.as_tensor)
+#: what takes a tensor apart, makes a list of its numbers, or reads such a list
+_OF_LISTS = frozenset((*_SPLITS, *_CUTS, *_JOINS, *_OF_NUMBERS, torch.Tensor.tolist))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,12 @@ class _Listed(tuple[Any, ...]):
         failure = NotRolledError(self.line, "the list is read in another way than by a loop")
         raise self.loops().failed(failure)
 
-    __len__ = __getitem__ = __contains__ = __add__ = __radd__ = __mul__ = __rmul__ = refused
+    def __len__(self) -> int:
+        if is_copied(sys._getframe(1)):  # ``tuple`` and ``list`` go on without a length
+            raise TypeError("the parts are those of all steps")
+        return int(self.refused())
+
+    __getitem__ = __contains__ = __add__ = __radd__ = __mul__ = __rmul__ = refused
     __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __hash__ = __bool__ = refused
 
 
@@ -233,6 +241,12 @@ class _Pieces(_Listed):
         """The part at an index of a loop."""
         begin, length = self._begins.row(index), self._listed.row(index)
         return torch.narrow(self._whole, self._dim, begin, length)
+
+    def joined(self, func: Callable[..., Any], dim: int = 0, **others: Any) -> Any:
+        """What a function makes of all parts."""
+        if func is torch.stack or others or dim % self._whole.ndim != self._dim:
+            return func(self.plain(), dim, **others)
+        return torch.cat([self._whole], dim)
 
     def plain(self) -> Any:
         """The parts themselves."""
@@ -538,11 +552,14 @@ class RolledLoops(Reader):
         if self._loop is not None:  # whoever has its steps may never ask for the next one
             self.end(self._loop, False)
 
+    @property
+    def _has_results(self) -> bool:
+        """True within a loop and after it."""
+        return self._loop is not None or bool(self._results)
+
     def wants(self, func: Callable[..., Any]) -> bool:
         """True for what takes a tensor apart, and for all functions within a loop and after it."""
-        is_read = self._loop is not None or bool(self._results)
-        is_list = func in _CUTS or func in _OF_NUMBERS or func is torch.Tensor.tolist
-        return is_read or is_list or func in _SPLITS
+        return self._has_results or func in _OF_LISTS
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -554,6 +571,8 @@ class RolledLoops(Reader):
             return self._cut(*args, **kwargs)
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
+        if func in _JOINS and isinstance(args[0], _Pieces) and self._loop is None:
+            return args[0].joined(func, *args[1:], **kwargs)
         if func in _OF_NUMBERS and isinstance(args[0], _Listed) and self._loop is None:
             return args[0].as_tensor(*args[1:], **kwargs)
         if self._busy or is_about(func):
@@ -561,12 +580,16 @@ class RolledLoops(Reader):
         for one in (*args, *kwargs.values()):
             if isinstance(one, _Listed):
                 one.refused()
+        if not self._has_results:
+            return func(*args, **kwargs)
         self._busy = True
         try:
             if self._loop is not None:
                 return self._recorder.call(self._loop, func, args, kwargs)
             joined = None
-            if func in _JOINS:
+            if func is pad_sequence:
+                joined = self._results.padded(*args, **kwargs)
+            elif func in _JOINS:
                 joined = self._results.joined(func, *args, **kwargs)
             elif func in _OF_NUMBERS and kwargs.keys() <= {"dtype", "device"}:
                 joined = joined_numbers(self._results.joined, *args, **kwargs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -26,6 +26,7 @@ from .step_numbers import NumberOrigin, StepSize, demanded
 from .step_recorder import Blanks
 from .steps import (
     Constant,
+    Joined,
     Loop,
     Operation,
     Outer,
@@ -308,35 +309,25 @@ def _read_by(numbers: Iterable[StepSize]) -> set[int]:
     return {o.operation for number in numbers for o in number.origins if not o.total}
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """The results of all steps one after another in the first dimension of ``whole``; ``begins`` has the place
-    of each.
-    """
+def _for_joined(
+    last: torch.Tensor, sizes: Mapping[int, int], dim: int, lengths: torch.Tensor
+) -> Joined:
+    """The tensor for results as that of the ``last`` step, of these ``lengths`` and other ``sizes``."""
+    total: Any = lengths.sum().item()
+    rest = (sizes.get(d, size) for d, size in enumerate(last.shape) if d != dim)
+    whole = torch.zeros((total, *rest), dtype=last.dtype, device=last.device)
+    return Joined(whole, lengths, dim)
 
-    whole: torch.Tensor
-    begins: torch.Tensor
-    dim: int
 
-    @classmethod
-    def of(
-        cls, last: torch.Tensor, sizes: Mapping[int, int], dim: int, lengths: torch.Tensor
-    ) -> _Joined:
-        """The tensor for results as that of the ``last`` step, of these ``lengths`` and other ``sizes``."""
-        total: Any = lengths.sum().item()
-        rest = (sizes.get(d, size) for d, size in enumerate(last.shape) if d != dim)
-        whole = torch.zeros((total, *rest), dtype=last.dtype, device=last.device)
-        return cls(whole, lengths.cumsum(0) - lengths, dim)
-
-    def written(
-        self, whole: torch.Tensor, begin: torch.Tensor, result: torch.Tensor
-    ) -> torch.Tensor:
-        """The tensor with the result of a step."""
-        rows = result.movedim(self.dim, 0)
-        with WithoutFunctions():  # the model reads none of these sizes
-            length = rows.shape[0]
-        places = begin + torch.arange(length, device=rows.device)
-        return whole.index_put((places,), rows)
+def _written(
+    dim: int, whole: torch.Tensor, begin: torch.Tensor, result: torch.Tensor
+) -> torch.Tensor:
+    """The tensor of all results with that of a step."""
+    rows = result.movedim(dim, 0)
+    with WithoutFunctions():  # the model reads none of these sizes
+        length = rows.shape[0]
+    places = begin + torch.arange(length, device=rows.device)
+    return whole.index_put((places,), rows)
 
 
 def _numbers_of_all(
@@ -383,7 +374,7 @@ def _scan(
     lengths = [_length_in_step(loop, last, dim) for last, _, dim in parts.values()]
     counts = _numbers_of_all(loop, body, lengths, sums)
     joined = [
-        _Joined.of(*part, column) for part, column in zip(parts.values(), counts, strict=True)
+        _for_joined(*part, column) for part, column in zip(parts.values(), counts, strict=True)
     ]
     demands = [one.arguments for one in body if one.demands]
     numbers = leaves_of(demands, StepSize)
@@ -402,7 +393,7 @@ def _scan(
         wholes = values[n_begun - n_joined : n_begun]
         begins = values[n_read - n_joined : n_read]
         nexts = [known.results[place] for place in (*carries, *lasts)] + [
-            one.written(whole, begin, known.results[place])
+            _written(one.dim, whole, begin, known.results[place])
             for one, whole, begin, place in zip(joined, wholes, begins, parts, strict=True)
         ]
         # results of a scan share no memory with its inputs or with each other
@@ -417,7 +408,7 @@ def _scan(
         loop.finals.update(zip((*carries, *lasts), results, strict=False))
         wholes = results[len(begun) - len(joined) : len(begun)]
         for place, whole, one in zip(parts, wholes, joined, strict=True):
-            loop.joined[place] = whole, one.dim
+            loop.joined[place] = replace(one, whole=whole)
         loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
     loop.stacked.update((place, step.rows[place[0]]) for place in wanted if place[0] in step.rows)
     return is_scan

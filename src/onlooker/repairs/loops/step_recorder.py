@@ -50,6 +50,7 @@ from .written_states import WrittenStates, result_of_write
 __all__ = ["Blanks", "StepRecorder", "is_of_ints"]
 
 _NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__}
+_BRACKETS = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 _READS_VALUES = {
     *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
     *(torch.Tensor.__bool__, torch.Tensor.__float__),
@@ -118,6 +119,8 @@ class StepRecorder:
         self.note_conditions(loop)
         if func in _NUMBERS and loop.numbers is not None and is_of_ints(args[0]):
             return self._number(loop, loop.numbers, args[0])
+        if func in _BRACKETS and loop.numbers is not None:
+            args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
         if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
             raise loop.refused(f"a step has {name}")
         if func is torch.Tensor.__setitem__:
@@ -132,6 +135,22 @@ class StepRecorder:
                 return self._write_state(loop, func, args, kwargs, is_new=is_new)
             self._check_write(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _with_numbers(self, loop: Loop, numbers: StepNumbers, key: Any) -> Any:
+        """A key with numbers for the ints in tensors that bound its slices, as in ``x[: lengths[t]]``."""
+        if isinstance(key, tuple):
+            return tuple(self._with_numbers(loop, numbers, entry) for entry in key)
+        if not isinstance(key, slice):
+            return key
+        bounds = (key.start, key.stop, key.step)
+        return slice(
+            *(
+                self._number(loop, numbers, bound)
+                if isinstance(bound, torch.Tensor) and is_of_ints(bound)
+                else bound
+                for bound in bounds
+            )
+        )
 
     def _with_tensor(self, loop: Loop, target: torch.Tensor, key: Any, value: Any) -> Any:
         """The arguments of a write in which a number is a tensor: it is no constant of a scan then, which
@@ -165,6 +184,9 @@ class StepRecorder:
     ) -> Any:
         arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
         operation = Operation(func, arguments)
+        if operation.writes and self._is_repeated(loop, operation):
+            self._note(loop, operation, [])  # no shape is another one after it
+            return result_of_write(func, args[0])
         repeated = self._repeated(loop, operation)
         if repeated is not None:
             self._note(loop, operation, repeated.results)
@@ -223,8 +245,10 @@ class StepRecorder:
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor without dimensions."""
-        loop = index.loop
-        number = self._row(loop, self._rows(loop, loop.numbers_of_steps, (StepIndex(loop, 0, 1),)))
+        loop, numbers = index.loop, index.loop.numbers_of_steps
+        if numbers is None:
+            raise loop.refused("its index is read before its steps")
+        number = self._row(loop, self._rows(loop, numbers, (StepIndex(loop, 0, 1),)))
         if index.each != 1:
             number = self._compute(loop, torch.mul, (number, index.each), {})
         if not statically_known_true(index.first == 0):
@@ -285,6 +309,12 @@ class StepRecorder:
     def _formula(self, loop: Loop, expression: Any) -> StepSize | None:
         return loop.formula_of(expression, len(loop.steps) - 1)
 
+    def _is_repeated(self, loop: Loop, operation: Operation) -> bool:
+        """True in a later step for the operation that the second step had at this place."""
+        number, second = len(loop.steps[-1]), loop.steps[1] if len(loop.steps) > 1 else []
+        is_later = len(loop.steps) > (3 if loop.numbers else 2)
+        return is_later and number < len(second) and second[number] == operation
+
     def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
         """Returns the result of an operation in a step after the second one, where it gave new
         tensors there: tensors of the same shapes; None where it has to be computed.
@@ -294,8 +324,8 @@ class StepRecorder:
         number, n_steps = len(loop.steps[-1]), len(loop.steps)
         # the shapes are those of the second step; with numbers they are those of the step two before
         memory = self._later if loop.numbers and n_steps % 2 else self.blanks
-        blanks = memory.get(number) if n_steps > (3 if loop.numbers else 2) else None
-        if blanks is None or loop.steps[1][number] != operation:
+        blanks = memory.get(number)
+        if blanks is None or not self._is_repeated(loop, operation):
             return None
         results = [blank.fresh() for blank in blanks.blanks]
         if loop.numbers is not None:

@@ -20,6 +20,7 @@ from .step_numbers import StepNumbers, StepSize, demanded
 
 __all__ = [
     "Constant",
+    "Joined",
     "Loop",
     "NotRolledError",
     "Operation",
@@ -294,6 +295,35 @@ class Operation:
         return self.function is not None and writes(self.function, self.arguments[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The results of all steps one after another in the first dimension of ``whole``, in place of their
+    dimension ``dim``, and how many rows each of them has.
+    """
+
+    whole: torch.Tensor
+    lengths: torch.Tensor
+    dim: int
+
+    @property
+    def begins(self) -> torch.Tensor:
+        """The place of the first row of each result."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    def padded(self, padding_value: float, padding_side: str) -> torch.Tensor:
+        """All results filled up to the length of the longest one, ``[steps, rows, ...]``."""
+        greatest: Any = self.lengths.max().item()
+        row = torch.arange(greatest)
+        if padding_side == "left":
+            row = row - (greatest - self.lengths)[:, None]
+        is_row = ((row >= 0) & (row < self.lengths[:, None])).to(self.whole.device)
+        place = torch.where(is_row, (self.begins[:, None] + row).to(self.whole.device), 0)
+        found = self.whole.index_select(0, place.flatten())
+        found = found.reshape(*is_row.shape, *self.whole.shape[1:])
+        is_row = is_row.reshape(*is_row.shape, *(1 for _ in self.whole.shape[1:]))
+        return torch.where(is_row, found, torch.full((), padding_value, dtype=found.dtype))
+
+
 class Driver(Protocol):
     """Runs the steps of loops, and remembers why one of them is no scan."""
 
@@ -320,12 +350,12 @@ class Loop:
         self.index = StepIndex(self, first, each)
         self.is_running = False
         #: the numbers of the steps, of which a step that computes with its index reads one
-        self.numbers_of_steps = torch.empty(0)
+        self.numbers_of_steps: torch.Tensor | None = None
         self.steps: list[list[Operation]] = []
         self.finals: dict[Place, torch.Tensor] = {}
         self.stacked: dict[Place, torch.Tensor] = {}
         #: the results of all steps, one after another in a dimension, whose sizes are numbers of the steps
-        self.joined: dict[Place, tuple[torch.Tensor, int]] = {}
+        self.joined: dict[Place, Joined] = {}
         #: results that are views of rows to which their step writes: what is done to the tensor after the loop
         #: would change them
         self.views_of_rows: set[Place] = set()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from ...torch_internals.sizes import statically_known_true
+from ..numbers.padded_rows import padded_rows
 from ..trace_mode import InVainError
 from .step_numbers import StepNumbers, StepSize, demanded
 
@@ -312,16 +313,8 @@ class Joined:
 
     def padded(self, padding_value: float, padding_side: str) -> torch.Tensor:
         """All results filled up to the length of the longest one, ``[steps, rows, ...]``."""
-        greatest: Any = self.lengths.max().item()
-        row = torch.arange(greatest)
-        if padding_side == "left":
-            row = row - (greatest - self.lengths)[:, None]
-        is_row = ((row >= 0) & (row < self.lengths[:, None])).to(self.whole.device)
-        place = torch.where(is_row, (self.begins[:, None] + row).to(self.whole.device), 0)
-        found = self.whole.index_select(0, place.flatten())
-        found = found.reshape(*is_row.shape, *self.whole.shape[1:])
-        is_row = is_row.reshape(*is_row.shape, *(1 for _ in self.whole.shape[1:]))
-        return torch.where(is_row, found, torch.full((), padding_value, dtype=found.dtype))
+        greatest = self.lengths.max().item()
+        return padded_rows(self.whole, self.lengths, greatest, padding_value, padding_side)
 
 
 class Driver(Protocol):

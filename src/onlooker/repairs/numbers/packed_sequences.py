@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ...torch_internals import operators
+from .padded_rows import padded_rows
 
 __all__ = ["PACKED", "pack_padded", "pad_packed"]
 
@@ -65,7 +66,7 @@ def pad_packed(
     n_sequences = _count_of(batch_sizes)
     lengths = _lengths(batch_sizes, n_sequences)
     steps = torch.nn.functional.pad(batch_sizes, (0, total_length - batch_sizes.shape[0]))
-    padded = _padded(data, steps, n_sequences, padding_value)
+    padded = padded_rows(data, steps, n_sequences, padding_value)
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -86,20 +87,6 @@ def _places(batch_sizes: torch.Tensor, n_rows: Any) -> tuple[torch.Tensor, torch
     row = torch.arange(n_rows)
     step = torch.searchsorted(ends, row, right=True)
     return step, row - (ends - batch_sizes).index_select(0, step)
-
-
-def _padded(
-    data: torch.Tensor, batch_sizes: torch.Tensor, n_sequences: Any, padding_value: float
-) -> torch.Tensor:
-    """The padded tensor ``[T, B, ...]``."""
-    begin = batch_sizes.cumsum(0) - batch_sizes
-    sequence = torch.arange(n_sequences)
-    is_row = (sequence < batch_sizes[:, None]).to(data.device)
-    place = torch.where(is_row, (begin[:, None] + sequence).to(data.device), 0)
-    found = data.index_select(0, place.flatten())
-    found = found.reshape(begin.shape[0], n_sequences, *data.shape[1:])
-    is_row = is_row.reshape(*is_row.shape, *(1 for _ in data.shape[1:]))
-    return torch.where(is_row, found, torch.full((), padding_value, dtype=data.dtype))
 
 
 def _on_packed(layer: Callable[..., Any], *, has_cell: bool) -> Callable[..., Any]:
@@ -145,7 +132,7 @@ class _Sequences:
 
     def padded(self, data: torch.Tensor) -> torch.Tensor:
         """The padded tensor of the rows, with zeros."""
-        return _padded(data, self._batch_sizes, self._count, 0.0)
+        return padded_rows(data, self._batch_sizes, self._count, 0.0)
 
     def packed(self, padded: torch.Tensor) -> torch.Tensor:
         """The rows of a padded tensor, ``[N, C]``."""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ...model_source.frames import frame_of_model
+from ...torch_internals.operators import pad_sequence
 from ...torch_internals.sizes import is_contiguous_or_false, statically_known_true
 from ...torch_internals.tracing import decompositions, refs
 from ...torch_internals.trees import torch_pytree as pytree
@@ -26,6 +27,7 @@ from ..repair import Repair
 from ..trace_mode import Reader, TraceMode
 from .counted_places import SizesOfShape, combinations, is_counted, tril_indices, triu_indices
 from .packed_sequences import PACKED
+from .padded_rows import pad_sequence_of_values
 
 __all__ = ["SIZED_OPERATORS", "SizedOperators"]
 
@@ -374,6 +376,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.where: _where,
     torch.Tensor.where: _where_of_tensor,
     **PACKED,
+    pad_sequence: pad_sequence_of_values,
 }
 
 

@@ -69,6 +69,39 @@ class EverySecond(torch.nn.Module):
         return state
 
 
+class Filter(torch.nn.Module):
+    """Writes a row that the next step reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros_like(x)
+        result[:, 0] = x[:, 0]
+        for t in range(1, x.shape[1]):
+            result[:, t] = 0.5 * result[:, t - 1] + x[:, t]
+        return result
+
+
+class Returns(torch.nn.Module):
+    """Discounted sums of what is to come, from the last step on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros(x.shape[0], x.shape[1] + 1, 3)
+        for t in reversed(range(x.shape[1])):
+            result[:, t] = x[:, t] + 0.9 * result[:, t + 1]
+        return result[:, :-1]
+
+
+class Positions(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(32, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0] * 0
+        for t in range(x.shape[1]):
+            state = torch.tanh(state + x[:, t] + self.table(torch.tensor(t)))
+        return state
+
+
 def watched(model: torch.nn.Module) -> InputObserver:
     torch.manual_seed(0)
     observer = InputObserver()
@@ -78,7 +111,9 @@ def watched(model: torch.nn.Module) -> InputObserver:
     return observer
 
 
-@pytest.mark.parametrize("kind", [Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond])
+@pytest.mark.parametrize(
+    "kind", [Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond, Filter, Returns, Positions]
+)
 def test_an_index_that_computes_is_a_tensor_of_each_step(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()
@@ -135,7 +170,69 @@ class InPlace(torch.nn.Module):
         return state
 
 
-@pytest.mark.parametrize("kind", [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace])
+class ViewOfNext(torch.nn.Module):
+    """Reads the row that the next step writes, after that step has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, row, total = x.clone(), x[:, 0] * 1, x[:, 0] * 0
+        for t in range(x.shape[1] - 1):
+            state[:, t] = state[:, t] * 2
+            total = total + row
+            row = state[:, t + 1]
+        return total
+
+
+class ViewByAnotherName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, total = x.clone(), x[:, 0] * 0
+        for t in range(1, x.shape[1]):
+            same = t
+            row = state[:, same]
+            state[:, t] = state[:, t - 1] * 0.5
+            total = total + row
+        return total
+
+
+class ViewAfterLoop(torch.nn.Module):
+    """Rows that are read are views of what is changed after the loop."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, rows = x.clone(), []
+        for t in range(1, x.shape[1]):
+            state[:, t] = state[:, t] + state[:, t - 1]
+            rows.append(state[:, t - 1])
+        state.mul_(3)
+        return torch.stack(rows, 1)
+
+
+class ViewOfOwn(torch.nn.Module):
+    """A row of what the step has computed, which it changes in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, total = x.clone(), x[:, 0] * 0
+        for t in range(x.shape[1]):
+            state = state * 0.9
+            row = state[:, t]
+            state += 1
+            total = total + row
+        return total
+
+
+class RowChanged(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.clone()
+        for t in range(1, x.shape[1]):
+            row = state[:, t - 1]
+            state[:, t] = state[:, t] + row
+            row += 7
+        return state
+
+
+OTHERS = [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace]
+VIEWS = [ViewOfNext, ViewByAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
+
+
+@pytest.mark.parametrize("kind", OTHERS + VIEWS)
 def test_other_uses_of_an_index_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()

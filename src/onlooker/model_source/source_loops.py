@@ -20,6 +20,7 @@ from .source_tests import (
 __all__ = [
     "MADE_TENSORS",
     "ends_step",
+    "has_other_rows_read",
     "is_copied",
     "is_set_by_its_loop",
     "list_extended_by",
@@ -295,18 +296,37 @@ def is_copied(frame: FrameType) -> bool:
 @functools.lru_cache(maxsize=4096)
 def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` of a name that the body of the loop around it sets."""
+    name, body = _indexed(code, instruction)
+    return name in names_set(body)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_other_rows_read(code: CodeType, instruction: int) -> bool:
+    """True for ``x[i]`` where the body of the loop around it writes to ``x[i]``, and reads ``x[i - 1]`` or
+    another row.
+    """
+    name, body = _indexed(code, instruction)
+    keys: dict[type, set[str]] = {ast.Load: set(), ast.Store: set()}
+    for node in _within(body) if name else ():
+        is_row = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+        if is_row and node.value.id == name:  # type: ignore[attr-defined]
+            keys.setdefault(type(node.ctx), set()).add(ast.unparse(node.slice))  # type: ignore[attr-defined]
+    return bool(keys[ast.Store]) and not keys[ast.Load] <= keys[ast.Store]
+
+
+def _indexed(code: CodeType, instruction: int) -> tuple[str, Sequence[ast.stmt]]:
+    """The name of which an instruction reads or writes an item, and the body of the loop around it."""
     tree = tree_of_code(code) if has_positions() else None
     around = expressions_around(code, instruction)
     if tree is None or not around or not isinstance(around[0], ast.Subscript):
-        return False
+        return "", ()
     node: ast.AST = around[0]
     parents = parents_in(tree)
     while node in parents and not isinstance(node, ast.For):
         node = parents[node]
     name = around[0].value
-    if not isinstance(node, ast.For) or not isinstance(name, ast.Name):
-        return False
-    return name.id in names_set(node.body)
+    is_known = isinstance(node, ast.For) and isinstance(name, ast.Name)
+    return (name.id, node.body) if is_known else ("", ())  # type: ignore[attr-defined]
 
 
 def list_extended_by(code: CodeType, instruction: int) -> str:

@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from ...model_source.frames import frame_of_model
-from ...model_source.source_loops import is_set_by_its_loop
+from ...model_source.source_loops import has_other_rows_read, is_set_by_its_loop
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
@@ -50,6 +50,7 @@ from .written_states import WrittenStates, result_of_write
 __all__ = ["Blanks", "StepRecorder", "is_of_ints"]
 
 _NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__}
+_MAKES_TENSORS = {torch.tensor, torch.as_tensor}
 _BRACKETS = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 _READS_VALUES = {
     *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
@@ -65,6 +66,8 @@ _OF_NUMBERS = frozenset(
         *("lt", "le", "gt", "ge", "eq", "ne"),
     }
 )
+#: so many steps are compared with each other before the others are
+_EARLY = 3
 #: the entries of a key that read no values
 _BASIC = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
 
@@ -127,6 +130,10 @@ class StepRecorder:
             args = self._with_tensor(loop, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
+        if func in _MAKES_TENSORS and isinstance(args[0], StepIndex):
+            number = self.tensor_of(args[0])
+            dtype = kwargs.get("dtype") or torch.int64
+            return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):
@@ -169,15 +176,22 @@ class StepRecorder:
         kwargs: dict[str, Any],
         *,
         is_new: bool,
+        index: StepIndex | None = None,
     ) -> Any:
         """Notes a write to a tensor from before the loop; nothing is computed, since its shape stays."""
         state = args[0]
         if is_new:
-            copy = Operation(torch.clone, ((self._reference(loop, state),), {}))
-            self._note(loop, copy, [state])
+            self._copy_state(loop, state)
         arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
         self._note(loop, Operation(func, arguments), [])
+        if _is_early(loop):
+            self.states.writes(state, index)
         return result_of_write(func, state)
+
+    def _copy_state(self, loop: Loop, state: torch.Tensor) -> None:
+        """Notes that a step begins with a copy of a tensor, to which it writes."""
+        copy = Operation(torch.clone, ((self._reference(loop, state),), {}))
+        self._note(loop, copy, [state])
 
     def _compute(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -248,7 +262,7 @@ class StepRecorder:
         loop, numbers = index.loop, index.loop.numbers_of_steps
         if numbers is None:
             raise loop.refused("its index is read before its steps")
-        number = self._row(loop, self._rows(loop, numbers, (StepIndex(loop, 0, 1),)))
+        number = self._row(loop, self._rows(loop, numbers, (StepIndex.of(loop, 0, 1),)))
         if index.each != 1:
             number = self._compute(loop, torch.mul, (number, index.each), {})
         if not statically_known_true(index.first == 0):
@@ -363,6 +377,7 @@ class StepRecorder:
 
     def _reference(self, loop: Loop, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
+            self.states.check(loop, leaf)
             found = self._results.origin_of(leaf)
             if found is None or found.loop is not loop:
                 outer = self._results.value(leaf)
@@ -413,7 +428,12 @@ class StepRecorder:
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
         entries, is_cut = _of_one_row(loop, key)
         first, rest = _in_two(loop, entries, tensor.ndim)
+        if not is_cut and _has_other_rows_read():
+            if self.states.begin(loop, tensor):
+                self._copy_state(loop, tensor)
+            return self._picked(loop, tensor, first, rest, is_state=True)
         if not is_cut and (self._is_of(loop, tensor) or _is_set_by_its_loop()):
+            loop.shares(tensor)  # the row is a view for Python: nobody may write to it
             return self._picked(loop, tensor, first, rest)
         is_basic = all(type(entry) in _BASIC for entry in entries)
         if is_cut and not is_basic:
@@ -437,26 +457,58 @@ class StepRecorder:
         return found is not None and found.loop is loop
 
     def _picked(
-        self, loop: Loop, tensor: torch.Tensor, first: tuple[Any, ...], rest: tuple[Any, ...]
+        self,
+        loop: Loop,
+        tensor: torch.Tensor,
+        first: tuple[Any, ...],
+        rest: tuple[Any, ...],
+        *,
+        is_state: bool = False,
     ) -> torch.Tensor:
-        """A row of a result of the steps, which each step reads at its index."""
-        (*before, index) = first
-        if index.loop is not loop:
-            raise loop.refused("it reads the index of another loop")
-        with WithoutFunctions():  # the model reads none of these sizes
-            least, greatest = index.ends
-            is_within = statically_known_true(least >= 0) and statically_known_true(
-                greatest < tensor.shape[len(before)]
-            )
-        if not is_within:
-            raise loop.refused("a step may read beyond the rows of its own results")
-        places = self._compute(loop, torch.unsqueeze, (self.tensor_of(index), 0), {})
-        picked = self._compute(loop, torch.index_select, (tensor, len(before), places), {})
-        row: torch.Tensor = self._compute(loop, torch.select, (picked, len(before), 0), {})
+        """A row of a result of the steps, or of a state, which each step reads at its index."""
+        dim, places = self._place(loop, tensor, first)
+        picked = self._compute(loop, torch.index_select, (tensor, dim, places), {})
+        if is_state and _is_early(loop):
+            self.states.keep_copy(tensor, first[-1], picked)
+        row: torch.Tensor = self._compute(loop, torch.select, (picked, dim, 0), {})
         is_whole = all(type(entry) is slice and entry == slice(None) for entry in rest)
         if not is_whole:
             row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row
+
+    def _place(
+        self, loop: Loop, tensor: torch.Tensor, first: tuple[Any, ...]
+    ) -> tuple[int, torch.Tensor]:
+        """The dimension of a tensor that the index is for, and the index as a tensor with one place."""
+        (*before, index) = first
+        if index.loop is not loop:
+            raise loop.refused("it reads the index of another loop")
+        if _is_early(loop) and not _is_within(tensor, len(before), index):
+            raise loop.refused("a step may read beyond the rows of its own results")
+        return len(before), self._compute(loop, torch.unsqueeze, (self.tensor_of(index), 0), {})
+
+    def _put(
+        self,
+        loop: Loop,
+        tensor: torch.Tensor,
+        first: tuple[Any, ...],
+        rest: tuple[Any, ...],
+        value: torch.Tensor,
+    ) -> None:
+        """Writes a row of a tensor of which steps read other rows too: the tensor is a state of the loop."""
+        is_new = self.states.begin(loop, tensor)
+        if is_new is None or not all(type(e) is slice and e == slice(None) for e in rest):
+            raise loop.refused("a step writes to a part of a row, and reads other rows")
+        if is_new:
+            self._copy_state(loop, tensor)
+        dim, places = self._place(loop, tensor, first)
+        with WithoutFunctions():  # the model reads none of these sizes
+            shape = (*tensor.shape[:dim], *tensor.shape[dim + 1 :])
+        row = self._compute(loop, torch.Tensor.to, (value, tensor.dtype), {})
+        row = self._compute(loop, torch.Tensor.expand, (row, shape), {})
+        row = self._compute(loop, torch.unsqueeze, (row, dim), {})
+        put = (tensor, dim, places, row)
+        self._write_state(loop, torch.Tensor.index_copy_, put, {}, is_new=False, index=first[-1])
 
     def _row(self, loop: Loop, rows: Rows) -> torch.Tensor:
         """The row of the step, as it was before the loop."""
@@ -497,6 +549,9 @@ class StepRecorder:
         if leaves_of(value, StepIndex):
             raise loop.refused("a step writes its index")
         first, rest = _in_two(loop, key if isinstance(key, tuple) else (key,), tensor.ndim)
+        if _has_other_rows_read():
+            self._put(loop, tensor, first, rest, value)
+            return
         rows = self._rows(loop, tensor, first)
         self.states.begin_row(loop, rows)
         source = self._reference(loop, value)
@@ -535,6 +590,24 @@ class StepRecorder:
 
 def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
     return leaf.tensor_beside(beside) if isinstance(leaf, StepIndex) else leaf
+
+
+def _is_early(loop: Loop) -> bool:
+    """True in the steps of which the later ones are copies."""
+    return len(loop.steps) <= _EARLY
+
+
+def _is_within(tensor: torch.Tensor, dim: int, index: StepIndex) -> bool:
+    """True where an index is a row of a tensor in each step, counted from the first one."""
+    with WithoutFunctions():  # the model reads none of these sizes
+        least, greatest = index.ends
+        is_row = statically_known_true(least >= 0)
+        return is_row and statically_known_true(greatest < tensor.shape[dim])
+
+
+def _has_other_rows_read() -> bool:
+    frame = frame_of_model()
+    return frame is not None and has_other_rows_read(frame.f_code, frame.f_lasti)
 
 
 def _is_set_by_its_loop() -> bool:

@@ -65,33 +65,46 @@ class StepIndex:
     """
 
     loop: Loop
-    first: Any
+    #: how often which numbers are in ``first``: a sum of sizes that a step makes is none of the graph
+    terms: tuple[tuple[int, Any], ...]
     each: int
+
+    @classmethod
+    def of(cls, loop: Loop, first: Any, each: int) -> StepIndex:
+        """The index of the steps of a loop."""
+        return cls(loop, ((1, first),), each)
+
+    @property
+    def first(self) -> Any:
+        """The index of the first step."""
+        numbers = [value if count == 1 else count * value for count, value in self.terms]
+        return sum(numbers[1:], numbers[0])
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return self.tensor_beside(other) + other
-        return StepIndex(self.loop, self.first + self._number(other), self.each)
+        return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
 
     def __sub__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return self.tensor_beside(other) - other
-        return StepIndex(self.loop, self.first - self._number(other), self.each)
+        return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
 
     def __rsub__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return other - self.tensor_beside(other)
-        return StepIndex(self.loop, self._number(other) - self.first, -self.each)
+        return -self + other
 
-    def __neg__(self) -> StepIndex:
-        return StepIndex(self.loop, -self.first, -self.each)
+    def __neg__(self) -> Any:
+        return self * -1
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
             return self.tensor_beside(other) * other
         if type(other) is not int or not other:
             self._computes()
-        return StepIndex(self.loop, self.first * other, self.each * other)
+        terms = tuple((count * other, value) for count, value in self.terms)
+        return StepIndex(self.loop, terms, self.each * other)
 
     def __truediv__(self, other: Any) -> Any:
         return self._with_tensor(torch.div, other)
@@ -171,6 +184,11 @@ class StepIndex:
         if statically_known_true(greatest < number) or statically_known_true(least > number):
             return False
         raise self.loop.refused(_BY_INDEX, at_ends=True)
+
+    def is_behind(self, other: StepIndex) -> bool:
+        """True for an index that the other one had in a step before, and has in no step that comes."""
+        distance = (other.first - self.first) * (1 if other.each > 0 else -1)
+        return self.each == other.each and bool(statically_known_true(distance > 0))
 
     def __ne__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
@@ -340,7 +358,7 @@ class Loop:
     def __init__(self, driver: Driver, first: Any, each: int, count: Any, line: str) -> None:
         self.first, self.each, self.count, self.line = first, each, count, line
         self._driver = driver
-        self.index = StepIndex(self, first, each)
+        self.index = StepIndex.of(self, first, each)
         self.is_running = False
         #: the numbers of the steps, of which a step that computes with its index reads one
         self.numbers_of_steps: torch.Tensor | None = None

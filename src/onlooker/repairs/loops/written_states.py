@@ -12,6 +12,9 @@ tensor, as ``score[0]``, would read what was there before the write: such a loop
 A step may write to a row of its own, too: ``result[t, :n] = part``. It reads that row, writes to a copy of it, and the
 copies of all steps are the rows after the loop. Nobody else may read or write the tensor in a step: not another row
 of it, and no other tensor with its memory.
+
+Where steps write one row and read others, as in ``y[t] = y[t - 1] + x[t]``, the tensor is such a state, and each
+row that is read a copy. For Python it is a view: so nobody may read it after a write that may be to this row.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import torch
 
 from ...torch_internals.modes import WithoutFunctions
 from .loop_results import LoopResults
-from .steps import Loop, Rows, memory_of, name_of
+from .steps import Loop, Rows, StepIndex, memory_of, name_of
 
 __all__ = ["WrittenStates", "result_of_write"]
 
@@ -43,6 +46,11 @@ class WrittenStates:
         self._shared: dict[int, torch.UntypedStorage] = {}
         #: the rows that steps write
         self._rows: dict[int, Rows] = {}
+        #: copies of rows of written states, by their memory: the memory of the state, the index, and what keeps
+        #: the address
+        self._copies: dict[int, tuple[int, StepIndex, torch.UntypedStorage]] = {}
+        #: the memory of copies whose rows may have been written since
+        self._stale: set[int] = set()
         #: what stands for the row of the step that runs, and True for a copy of it
         self._row_of_step: dict[int, tuple[torch.Tensor, bool]] = {}
 
@@ -74,6 +82,28 @@ class WrittenStates:
     def forget_rows(self) -> None:
         """A step is over."""
         self._row_of_step.clear()
+
+    def keep_copy(self, state: torch.Tensor, index: StepIndex, row: torch.Tensor) -> None:
+        """A tensor is a copy of the row of a written state at an index."""
+        self._copies[memory_of(row)] = memory_of(state), index, row.untyped_storage()
+
+    def writes(self, state: torch.Tensor, index: StepIndex | None = None) -> None:
+        """A step writes to a state, or to its row at an index: copies of rows that this step or a later one may
+        write are not what Python reads from here on.
+        """
+        for copy, (memory, read, _) in self._copies.items():
+            if memory == memory_of(state) and not (index is not None and read.is_behind(index)):
+                self._stale.add(copy)
+
+    def check(self, loop: Loop, tensor: torch.Tensor) -> None:
+        """Passes for a tensor that is what Python reads.
+
+        :raises NotRolledError: for a copy of a row that may have been written since
+        """
+        if self._stale and memory_of(tensor) in self._stale:
+            raise loop.refused(
+                "a step reads a row of a tensor after a write that may be to this row"
+            )
 
     def begin(self, loop: Loop, tensor: Any) -> bool | None:
         """Returns True where a step is to copy a tensor before it writes to it, False where it has copied
@@ -118,7 +148,7 @@ class WrittenStates:
         copies = {memory_of(row) for row, is_copy in self._row_of_step.values() if is_copy}
         for result in results:
             memory = memory_of(result)
-            if memory in memories and memory in copies:
+            if memory in memories and (memory in copies or memory in self._copies):
                 loop.views_of_rows.add(self._results.place_of(result))
             if memory in memories:
                 self._shared[memory] = result.untyped_storage()

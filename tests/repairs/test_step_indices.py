@@ -193,6 +193,18 @@ class ViewByAnotherName(torch.nn.Module):
         return total
 
 
+class ViewOfAnotherName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, total = x.clone(), x[:, 0] * 0
+        alias = state
+        for t in range(1, x.shape[1]):
+            before = state[:, t - 1] * 0.5
+            row = alias[:, t]
+            state[:, t] = before
+            total = total + row
+        return total
+
+
 class ViewAfterLoop(torch.nn.Module):
     """Rows that are read are views of what is changed after the loop."""
 
@@ -229,7 +241,7 @@ class RowChanged(torch.nn.Module):
 
 
 OTHERS = [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace]
-VIEWS = [ViewOfNext, ViewByAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
+VIEWS = [ViewOfNext, ViewByAnotherName, ViewOfAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
 
 
 @pytest.mark.parametrize("kind", OTHERS + VIEWS)

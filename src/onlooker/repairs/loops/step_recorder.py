@@ -428,7 +428,7 @@ class StepRecorder:
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
         entries, is_cut = _of_one_row(loop, key)
         first, rest = _in_two(loop, entries, tensor.ndim)
-        if not is_cut and _has_other_rows_read():
+        if not is_cut and (self.states.is_written(tensor) or _has_other_rows_read()):
             if self.states.begin(loop, tensor):
                 self._copy_state(loop, tensor)
             return self._picked(loop, tensor, first, rest, is_state=True)

@@ -83,6 +83,10 @@ class WrittenStates:
         """A step is over."""
         self._row_of_step.clear()
 
+    def is_written(self, tensor: torch.Tensor) -> bool:
+        """True for a state that steps write to."""
+        return self._written.get(memory_of(tensor)) is tensor
+
     def keep_copy(self, state: torch.Tensor, index: StepIndex, row: torch.Tensor) -> None:
         """A tensor is a copy of the row of a written state at an index."""
         self._copies[memory_of(row)] = memory_of(state), index, row.untyped_storage()

@@ -70,6 +70,7 @@ def same(result: object, expected: object) -> None:
     torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [Split, OfEachPart, Joined, LeftPadded, OfMasks, Turned, OfOneLength])
 def test_one_graph_takes_any_number_of_parts(kind: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
@@ -109,6 +110,7 @@ class Elsewhere(torch.nn.Module):
         return pad_all(torch.split(x, lengths.tolist()))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [WithAnother, Sorted, FirstAndLast, Elsewhere])
 def test_parts_that_are_read_otherwise_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)

@@ -111,6 +111,7 @@ def watched(model: torch.nn.Module) -> InputObserver:
     return observer
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "kind", [Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond, Filter, Returns, Positions]
 )
@@ -244,7 +245,8 @@ OTHERS = [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace]
 VIEWS = [ViewOfNext, ViewByAnotherName, ViewOfAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
 
 
-@pytest.mark.parametrize("kind", OTHERS + VIEWS)
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("kind", VIEWS + OTHERS)
 def test_other_uses_of_an_index_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()

@@ -60,6 +60,7 @@ def serves_a_call_without_a_mask(program: Program, model: nn.Module) -> bool:
         return all(torch.allclose(program(*call)[0], model(*call)[0], atol=1e-5) for call in ((x,), (x[:, :20], past)))
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_block_are_tried_together() -> None:
     model = Blocks()
     assert serves_a_call_without_a_mask(program_of(model, budget=200), model)

@@ -102,6 +102,7 @@ def test_tokens_and_file_of_a_decoder(llama: tuple[Any, Program], tmp_path: Path
     assert decoder["outputs"]["present_value_names"] == "present.%d.value"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [lambda: tiny_model("gpt2").model, pytest.param(grouped, marks=pytest.mark.slow)],
@@ -115,6 +116,7 @@ def test_tokens_of_decoders_of_other_kinds(build: Any, tmp_path: Path) -> None:
         assert generated(tmp_path, prompts, length) == expected(model, prompts, length)
 
 
+@pytest.mark.slow
 def test_texts_are_as_long_as_the_graph_is_proven_for(llama: tuple[Any, Program], tmp_path: Path) -> None:
     model, observer = llama[0], InputObserver()
     with observer(model), torch.no_grad():

@@ -21,6 +21,17 @@ from onlooker.repairs.trace_mode import reading
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
+
+def _last_set(value: Callable[[torch.Tensor], Any]) -> Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, x.shape[1] - 1] = value(x)
+        x[x.shape[0] - 1, ..., x.shape[1] // 2] = 7
+        return x
+
+    return function
+
+
 #: name -> a function of a tensor, the shape that is watched, and which dimensions are its sizes
 FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "linspace": (lambda x: torch.linspace(0, 1, x.shape[1]) + x, (3, 24), (1,)),
@@ -45,6 +56,10 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),
     "tril_indices": (lambda x: x[0][torch.tril_indices(x.shape[1], x.shape[1], -2)].sum(0), (3, 24), (1,)),
     "product of a shape": (lambda x: x * x.shape[1:].numel() + x.size().numel(), (3, 4, 24), (2,)),
+    "a column that is set": (_last_set(lambda x: x[:, 0] * 2), (3, 24), (0, 1)),
+    "a column that is set to a number": (_last_set(lambda x: 0.5), (3, 24), (0, 1)),
+    "a column that is set to one row": (_last_set(lambda x: x[:1, 0]), (3, 24), (0, 1)),
+    "a column that is set to more dimensions": (_last_set(lambda x: x[:, 0][None, None]), (3, 24), (0, 1)),
     "kron": (lambda x: torch.kron(x, torch.tensor([[1.0, 2.0]])), (3, 24), (1,)),
 }
 

@@ -32,6 +32,8 @@ from .padded_rows import pad_sequence_of_values
 __all__ = ["SIZED_OPERATORS", "SizedOperators"]
 
 _SHAPES = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size})  # type: ignore[attr-defined]
+#: the entries of a key that read no values
+_BASIC = (int, torch.SymInt, slice, type(None), type(...))
 #: an int or a SymInt: torch writes ``int`` where it takes both
 Size = Any
 
@@ -203,6 +205,22 @@ def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
     )
 
 
+def _set_item(tensor: torch.Tensor, key: Any, value: Any) -> Any:
+    """``x[:, n] = value``: torch makes a number of a size in the key, though not where it reads."""
+    entries = key if isinstance(key, tuple) else (key,)
+    is_basic = all(type(entry) in _BASIC for entry in entries)
+    if not is_basic or not any(isinstance(entry, torch.SymInt) for entry in entries):
+        return NotImplemented
+    place = tensor[key]
+    if not isinstance(value, torch.Tensor):
+        place.fill_(value)
+        return None
+    while value.ndim > place.ndim and statically_known_true(value.shape[0] == 1):
+        value = value[0]
+    place.copy_(value)
+    return None
+
+
 def _take_along_dim(input: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
     if dim is None:
         return input.reshape(-1).gather(0, indices.reshape(-1))
@@ -332,6 +350,7 @@ def _of_example(size: Size) -> int:
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
+    torch.Tensor.__setitem__: _set_item,
     torch.triu_indices: triu_indices,
     torch.tril_indices: tril_indices,
     torch.fft.fftfreq: _fftfreq,
@@ -389,6 +408,7 @@ SIZED_OPERATORS = Repair(
     " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
     " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
     " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product."
+    " ``x[:, n] = value`` for a size ``n`` is written to that row of it."
     " ``torch.randn(sizes, generator=None)`` and others draw without the argument. Layers run on packed sequences by"
     " the places of their rows, since the kernels of torch loop over how many rows each step has.",
     until="upstream/torch_numbers_for_sizes.py",

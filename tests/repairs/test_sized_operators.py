@@ -56,10 +56,10 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),
     "tril_indices": (lambda x: x[0][torch.tril_indices(x.shape[1], x.shape[1], -2)].sum(0), (3, 24), (1,)),
     "product of a shape": (lambda x: x * x.shape[1:].numel() + x.size().numel(), (3, 4, 24), (2,)),
-    "a column that is set": (_last_set(lambda x: x[:, 0] * 2), (3, 24), (0, 1)),
-    "a column that is set to a number": (_last_set(lambda x: 0.5), (3, 24), (0, 1)),
-    "a column that is set to one row": (_last_set(lambda x: x[:1, 0]), (3, 24), (0, 1)),
-    "a column that is set to more dimensions": (_last_set(lambda x: x[:, 0][None, None]), (3, 24), (0, 1)),
+    "a column that is set": (_last_set(lambda x: x[:, 0] * 2), (3, 24), (1,)),
+    "a column that is set to a number": (_last_set(lambda x: 0.5), (3, 24), (1,)),
+    "a column that is set to one row": (_last_set(lambda x: x[:1, 0]), (3, 24), (1,)),
+    "a column that is set to more dimensions": (_last_set(lambda x: x[:, 0][None, None]), (3, 24), (1,)),
     "kron": (lambda x: torch.kron(x, torch.tensor([[1.0, 2.0]])), (3, 24), (1,)),
 }
 

@@ -21,6 +21,13 @@ MADE: dict[int, torch.Tensor] = {}
 SEEN, OTHERS = ((2, 5), (3, 9), (4, 8)), (4, 6, 7, 11, 13, 15, 17)
 
 
+@pytest.fixture(autouse=True)
+def _remembering_nothing() -> None:
+    """Another test may have written to what a function remembers."""
+    for function in (steps_of, kept_list, noise, lower):
+        function.cache_clear()
+
+
 @functools.lru_cache
 def steps_of(length: int) -> torch.Tensor:
     return torch.arange(float(length))[:, None]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 
 from .source_tests import (
+    called_name,
     expressions_around,
     has_positions,
     parents_in,
@@ -290,7 +291,7 @@ def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
 def is_copied(frame: FrameType) -> bool:
     """True where a frame calls ``tuple`` or ``list`` at the moment."""
     around = expressions_around(frame.f_code, frame.f_lasti)
-    return bool(around) and isinstance(around[0], ast.Call) and _name_of(around[0]) in _COPIES
+    return bool(around) and isinstance(around[0], ast.Call) and called_name(around[0]) in _COPIES
 
 
 @functools.lru_cache(maxsize=4096)
@@ -362,10 +363,6 @@ def _around(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> ast.AST | None
     return None
 
 
-def _name_of(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
-
-
 def _reader_of_list(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> str:
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return ""
@@ -374,7 +371,7 @@ def _reader_of_list(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> str:
         return "for" if above.iter is node else ""
     if not isinstance(above, ast.Call) or node is above.func:
         return ""
-    name = _name_of(above)
+    name = called_name(above)
     if name in _OF_LOOPS:
         return _reader_of_list(above, parents)
     return name if name == "split" or name in MADE_TENSORS else ""

@@ -20,6 +20,7 @@ from .frames import codes_in
 __all__ = [
     "SourceTest",
     "branch_asked_at",
+    "called_name",
     "expressions_around",
     "has_positions",
     "parents_in",
@@ -206,6 +207,11 @@ def _operands(test: ast.expr) -> list[ast.expr]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return test.values
     return [test]
+
+
+def called_name(call: ast.Call) -> str:
+    """The name of the function that is called, without what it is an attribute of; empty where it has none."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 @functools.lru_cache(maxsize=64)

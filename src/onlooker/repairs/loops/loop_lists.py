@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping, Sequence
 
-from ...model_source.source_tests import parents_in
+from ...model_source.source_tests import called_name, parents_in
 
 __all__ = ["counted_by"]
 
@@ -71,7 +71,7 @@ def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
         for statement in getattr(function, "body", [])
         if isinstance(statement, ast.Assign)
         and isinstance(statement.value, ast.Call)
-        and (_name_of(statement.value) in _JOINS or _is_of_numbers(statement.value))
+        and (called_name(statement.value) in _JOINS or _is_of_numbers(statement.value))
         and line < statement.lineno
         and (statement.end_lineno or statement.lineno) < read.lineno
         for target in statement.targets
@@ -92,10 +92,6 @@ def _given_before(function: ast.AST, name: str, line: int) -> Sequence[ast.stmt]
 
 def _targets_of(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-
-
-def _name_of(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _is_of_numbers(call: ast.Call) -> bool:
@@ -131,7 +127,7 @@ def _reading_of(node: ast.AST, parents: Mapping[ast.AST, ast.AST], known: set[st
             return None
         return _reading_of(parent, parents, known) if index in ("::-1", ":") else here
     if isinstance(parent, ast.Call) and node in parent.args:
-        name = _name_of(parent)
+        name = called_name(parent)
         if (
             name in _READERS
             or _is_of_numbers(parent)

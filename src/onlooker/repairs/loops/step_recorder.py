@@ -26,6 +26,7 @@ from ...torch_internals.sizes import (
     SymNode,
     statically_known_true,
 )
+from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
@@ -69,7 +70,7 @@ _OF_NUMBERS = frozenset(
 #: so many steps are compared with each other before the others are
 _EARLY = 3
 #: the entries of a key that read no values
-_BASIC = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
+_BASIC = (*BASIC_ENTRIES, StepIndex)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ expressions, numbers by class and value.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +42,8 @@ __all__ = [
 
 #: the number of an operation in its step, and that of one of its results
 Place = tuple[int, int]
+#: a function of two values
+_Compute = Callable[[Any, Any], Any]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
 _BY_INDEX = "what a step does depends on its index"
 _OF_INDEX = "a step computes a number from its index, which is another constant in each step"
@@ -56,6 +60,21 @@ class NotRolledError(InVainError):
     def __init__(self, line: str, reason: str, *, at_ends: bool = False) -> None:
         super().__init__(line, reason)
         self.at_ends = at_ends
+
+
+def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
+    """A method of an index that computes with the index as a tensor where the other one is a tensor."""
+
+    def decorated(method: _Compute) -> _Compute:
+        @functools.wraps(method)
+        def either(index: StepIndex, other: Any) -> Any:
+            if isinstance(other, torch.Tensor):
+                return compute(index.tensor_beside(other), other)
+            return method(index, other)
+
+        return either
+
+    return decorated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,65 +99,40 @@ class StepIndex:
         numbers = [value if count == 1 else count * value for count, value in self.terms]
         return sum(numbers[1:], numbers[0])
 
+    @_or_of_tensors(operator.add)
     def __add__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) + other
         return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
 
+    @_or_of_tensors(operator.sub)
     def __sub__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) - other
         return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
 
+    @_or_of_tensors(lambda own, other: other - own)
     def __rsub__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return other - self.tensor_beside(other)
         return -self + other
 
     def __neg__(self) -> Any:
         return self * -1
 
+    @_or_of_tensors(operator.mul)
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) * other
         if type(other) is not int or not other:
             self._computes()
         terms = tuple((count * other, value) for count, value in self.terms)
         return StepIndex(self.loop, terms, self.each * other)
 
-    def __truediv__(self, other: Any) -> Any:
-        return self._with_tensor(torch.div, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._with_tensor(torch.div, other, is_second=True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._with_tensor(torch.pow, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._with_tensor(torch.pow, other, is_second=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with_tensor(torch.remainder, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._with_tensor(torch.remainder, other, is_second=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with_tensor(torch.floor_divide, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with_tensor(torch.floor_divide, other, is_second=True)
+    def _computes(self, *_: Any) -> Any:
+        raise self.loop.refused(_OF_INDEX)
 
     __radd__, __rmul__ = __add__, __mul__
-
-    def _with_tensor(
-        self, compute: Callable[..., Any], other: Any, *, is_second: bool = False
-    ) -> Any:
-        if not isinstance(other, torch.Tensor):
-            self._computes()
-        own = self.tensor_beside(other)
-        return compute(other, own) if is_second else compute(own, other)
+    __truediv__ = _or_of_tensors(torch.div)(_computes)
+    __rtruediv__ = _or_of_tensors(lambda own, other: torch.div(other, own))(_computes)
+    __pow__ = _or_of_tensors(torch.pow)(_computes)
+    __rpow__ = _or_of_tensors(lambda own, other: torch.pow(other, own))(_computes)
+    __mod__ = _or_of_tensors(torch.remainder)(_computes)
+    __rmod__ = _or_of_tensors(lambda own, other: torch.remainder(other, own))(_computes)
+    __floordiv__ = _or_of_tensors(torch.floor_divide)(_computes)
+    __rfloordiv__ = _or_of_tensors(lambda own, other: torch.floor_divide(other, own))(_computes)
 
     def tensor_beside(self, other: torch.Tensor) -> torch.Tensor:
         """The index as a tensor, where it computes with the other one what a number would."""
@@ -151,9 +145,8 @@ class StepIndex:
             self._decides()
         return value
 
+    @_or_of_tensors(operator.lt)
     def __lt__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) < other
         # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
         number, (least, greatest) = self._number(other), self.ends
         if statically_known_true(greatest < number):
@@ -162,24 +155,20 @@ class StepIndex:
             return False
         raise self.loop.refused(_BY_INDEX, at_ends=True)
 
+    @_or_of_tensors(operator.le)
     def __le__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) <= other
         return self.__lt__(self._number(other) + 1)
 
+    @_or_of_tensors(operator.gt)
     def __gt__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) > other
         return not self.__le__(other)
 
+    @_or_of_tensors(operator.ge)
     def __ge__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) >= other
         return not self.__lt__(other)
 
+    @_or_of_tensors(operator.eq)
     def __eq__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) == other
         number, (least, greatest) = self._number(other), self.ends
         if statically_known_true(greatest < number) or statically_known_true(least > number):
             return False
@@ -190,9 +179,8 @@ class StepIndex:
         distance = (other.first - self.first) * (1 if other.each > 0 else -1)
         return self.each == other.each and bool(statically_known_true(distance > 0))
 
+    @_or_of_tensors(operator.ne)
     def __ne__(self, other: Any) -> Any:
-        if isinstance(other, torch.Tensor):
-            return self.tensor_beside(other) != other
         return not self == other
 
     @property
@@ -203,9 +191,6 @@ class StepIndex:
 
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(_BY_INDEX)
-
-    def _computes(self, *_: Any) -> Any:
-        raise self.loop.refused(_OF_INDEX)
 
     __bool__ = __index__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
 

@@ -50,9 +50,7 @@ def pack_padded(
     torch._check(n_rows >= 1)  # type: ignore[no-untyped-call]
     batch_sizes = (torch.arange(n_steps)[:, None] < lengths).sum(1)
     setattr(batch_sizes, _COUNT, lengths.shape[0])
-    step, sequence = _places(batch_sizes, n_rows)
-    place = step * padded.shape[1] + sequence
-    return padded.flatten(0, 1).index_select(0, place.to(input.device)), batch_sizes
+    return _rows_at(_places(batch_sizes, n_rows), padded), batch_sizes
 
 
 def pad_packed(
@@ -87,6 +85,13 @@ def _places(batch_sizes: torch.Tensor, n_rows: Any) -> tuple[torch.Tensor, torch
     row = torch.arange(n_rows)
     step = torch.searchsorted(ends, row, right=True)
     return step, row - (ends - batch_sizes).index_select(0, step)
+
+
+def _rows_at(places: tuple[torch.Tensor, torch.Tensor], padded: torch.Tensor) -> torch.Tensor:
+    """The rows of a padded tensor at steps of sequences."""
+    step, sequence = places
+    place = step * padded.shape[1] + sequence
+    return padded.flatten(0, 1).index_select(0, place.to(padded.device))
 
 
 def _on_packed(layer: Callable[..., Any], *, has_cell: bool) -> Callable[..., Any]:
@@ -136,9 +141,7 @@ class _Sequences:
 
     def packed(self, padded: torch.Tensor) -> torch.Tensor:
         """The rows of a padded tensor, ``[N, C]``."""
-        step, sequence = self._places
-        place = step * padded.shape[1] + sequence
-        return padded.flatten(0, 1).index_select(0, place.to(self._device))
+        return _rows_at(self._places, padded)
 
     def run(
         self,

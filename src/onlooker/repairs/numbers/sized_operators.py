@@ -29,11 +29,11 @@ from .counted_places import SizesOfShape, combinations, is_counted, tril_indices
 from .packed_sequences import PACKED
 from .padded_rows import pad_sequence_of_values
 
-__all__ = ["SIZED_OPERATORS", "SizedOperators"]
+__all__ = ["BASIC_ENTRIES", "SIZED_OPERATORS", "SizedOperators"]
 
 _SHAPES = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size})  # type: ignore[attr-defined]
 #: the entries of a key that read no values
-_BASIC = (int, torch.SymInt, slice, type(None), type(...))
+BASIC_ENTRIES = (int, torch.SymInt, slice, type(None), type(...))
 #: an int or a SymInt: torch writes ``int`` where it takes both
 Size = Any
 
@@ -208,7 +208,7 @@ def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
 def _set_item(tensor: torch.Tensor, key: Any, value: Any) -> Any:
     """``x[:, n] = value``: torch makes a number of a size in the key, though not where it reads."""
     entries = key if isinstance(key, tuple) else (key,)
-    is_basic = all(type(entry) in _BASIC for entry in entries)
+    is_basic = all(type(entry) in BASIC_ENTRIES for entry in entries)
     if not is_basic or not any(isinstance(entry, torch.SymInt) for entry in entries):
         return NotImplemented
     place = tensor[key]

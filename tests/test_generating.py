@@ -40,6 +40,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
     return model, program, folder
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -218,6 +219,7 @@ def questions(images: int, words: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watches_modules", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_images_are_encoded_by_programs(watches_modules: bool, tmp_path: Path) -> None:
     model = llava()
@@ -240,6 +242,7 @@ def test_images_are_encoded_by_programs(watches_modules: bool, tmp_path: Path) -
             shell.generate(**questions(4, 3), **PLAIN)
 
 
+@pytest.mark.slow
 def test_a_part_that_generate_runs_by_itself_is_named() -> None:
     model, observer, given = llava(), InputObserver(), questions(1, 2)
     with observer(model), torch.no_grad():

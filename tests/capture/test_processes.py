@@ -83,6 +83,7 @@ if __name__ == "__main__":
     assert len(silent) == 1, "the first process imported torch and called nothing"
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun_are_told_apart_and_are_one_model(tmp_path: Path) -> None:
     code = """
 import torch.distributed as dist

@@ -117,6 +117,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fully_shard", pytest.param("FullyShardedDataParallel", marks=pytest.mark.slow)])
 def test_a_sharded_model_is_the_model_inside_in_every_rank(kind: str, tmp_path: Path) -> None:
     with socket.socket() as free:

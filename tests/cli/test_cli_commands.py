@@ -76,6 +76,7 @@ OF_RUNS = ("run", "report", "combine")
 SERVERS = ("mcp",)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "command",
     [command for command in COMMANDS if command.name not in (*OF_RUNS, *SERVERS)],

@@ -77,7 +77,7 @@ QUICK = {("decoder", "onnx"), ("images", "torch"), ("images", "onnx"), ("encoder
         for to in ("torch", "onnx")
     ],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_saved_model_becomes_a_proven_program(saved: Any, kind: str, to: str, tmp_path: Path) -> None:
     folder, out = saved(kind), tmp_path / "out"
     code, stdout, stderr = run("export", "--model", folder, "--to", to, "--out", out)
@@ -101,6 +101,7 @@ def test_a_saved_model_becomes_a_proven_program(saved: Any, kind: str, to: str, 
     assert run("export", "--model", folder, "--to", to, "--out", out, "--no-verify")[0] == 0  # it is replaced
 
 
+@pytest.mark.slow
 def test_a_saved_model_for_openvino(saved: Any, tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     code, stdout, stderr = run("export", "--model", saved("encoder"), "--to", "openvino", "--out", tmp_path / "out")
@@ -110,6 +111,7 @@ def test_a_saved_model_for_openvino(saved: Any, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_saved_model_for_genai(saved: Any, tmp_path: Path) -> None:
     genai = pytest.importorskip("onnxruntime_genai")
     folder, out = saved("decoder"), tmp_path / "out"

@@ -57,7 +57,7 @@ def run(model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("model_id", preinstalled())
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_every_configuration_builds_and_runs(model_id: str) -> None:
     state = torch.get_rng_state()
     data = get_untrained_model_with_inputs(model_id)
@@ -187,7 +187,7 @@ def test_a_cache_holds_the_tokens_that_are_asked_for() -> None:
     "model_id",
     [TINY, f"{TINY}::model", BERT, "google/vit-base-patch16-224", "openai/clip-vit-base-patch16", "facebook/bart-base"],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_shapes_are_taken_by_torch_export(model_id: str) -> None:
     data = get_untrained_model_with_inputs(model_id)
     shapes = compat.use_dyn_not_str(data["dynamic_shapes"])

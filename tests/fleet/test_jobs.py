@@ -204,6 +204,7 @@ class Killer:
         self._thread.join()
 
 
+@pytest.mark.slow
 def test_300_jobs_whose_processes_are_killed_in_the_middle(tmp_path: Path) -> None:
     jobs = numbered(300, seconds=0.01)
     with Killer(lambda: processes_of(os.getpid(), named="onlooker.fleet.host"), 4) as killer:

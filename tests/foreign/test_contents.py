@@ -105,6 +105,7 @@ def made(model: torch.nn.Module, example: torch.Tensor, maker: str, dims: Any, f
     return folder / "model.xml"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_wrong_row_that_no_call_reads_is_found(maker: str, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_wrong_row_that_no_call_reads_is_found(maker: str, tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("cls", [Shifted, Counted])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_number_that_sizes_are_compared_with_is_tried(cls: Any, maker: str, tmp_path: Path) -> None:
     program = watched(cls(), [torch.rand(size) for size in ((2, 5), (3, 9), (4, 7))])
     file = made(cls(64), torch.rand(3, 70), maker, DIMS, tmp_path)

@@ -172,6 +172,7 @@ def check_plans(planted: Planted, calls: list[dict[str, int]]) -> None:
     assert mistakes(plans[0], planted) == [], plans[0].probes
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=40)
 @given(recorded(SIMPLE, 3))
 def test_three_calls_and_probes_tell_the_planted_relations_and_no_others(

@@ -162,6 +162,7 @@ class Structured(torch.nn.Module):
         return {"a": [y, None, "text"], 3: Record(y.sum(), Pair(y + 1, y.shape[0]))}
 
 
+@pytest.mark.slow
 def test_results_have_their_own_classes_where_these_are_imported(tmp_path):
     program = exported(
         Structured(),

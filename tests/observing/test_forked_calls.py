@@ -97,6 +97,7 @@ def test_a_child_does_not_hang_at_a_lock_that_another_thread_held(seconds: float
     assert use_everything(model, observer, program) == 1
 
 
+@pytest.mark.slow
 def test_many_forks_under_threads_that_call() -> None:
     model, observer = Doubles(), InputObserver()
     stop = threading.Event()

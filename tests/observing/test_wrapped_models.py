@@ -290,6 +290,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 def test_weights_that_are_sharded_over_two_processes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", TWO_PROCESSES, str(tmp_path)]
@@ -722,6 +723,7 @@ def test_a_model_of_peft_is_exported_as_it_is_called(kind: str) -> None:
     assert sum(served.calls.values()) == 1
 
 
+@pytest.mark.slow
 @of_peft
 def test_a_model_with_lora_becomes_onnx() -> None:
     pytest.importorskip("onnxscript")

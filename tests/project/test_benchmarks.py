@@ -31,6 +31,7 @@ def script() -> Iterator[Callable[[str], ModuleType]]:
     sys.path.remove(str(FOLDER))
 
 
+@pytest.mark.slow
 def test_inference_is_linear_in_calls_and_in_leaves(script):
     inference = script("inference")
     given = [inference.decoder_calls(*sizes) for sizes in ((100, 42), (200, 42), (100, 82))]
@@ -46,10 +47,12 @@ def twice_over_once(script: Any, table_of: Callable[[Any, int], Any], axes: int)
     return two / one
 
 
+@pytest.mark.slow
 def test_relations_are_a_question_per_pair_of_classes_and_no_more(script):
     assert twice_over_once(script, lambda inference, n: inference.unrelated_table(n, 8), 30) <= 4.4
 
 
+@pytest.mark.slow
 def test_axes_of_the_same_classes_cost_little_more(script):
     assert twice_over_once(script, lambda inference, n: inference.related_table(n, 20), 100) <= 2.2
 

@@ -87,7 +87,7 @@ def exported(model: Model) -> Program:
 @pytest.mark.parametrize(
     "run", [gold_scores, index_in_the_middle, slice_between, best_path], ids=lambda run: run.__name__
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_step_that_reads_at_its_index_and_at_others_is_one_of_a_scan(run: Run) -> None:
     model = Model(run).eval()
     program = exported(model)

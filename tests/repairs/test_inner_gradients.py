@@ -132,6 +132,7 @@ def watched(
     return model, observer
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("build", "call", "records"), MODELS)
 def test_a_derivative_in_the_forward_is_exported(
     build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool
@@ -148,7 +149,7 @@ def test_a_derivative_in_the_forward_is_exported(
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize(("build", "call", "records"), [MODELS[0], MODELS[1], MODELS[4]])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_derivative_is_converted(
     build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool, target: str
 ) -> None:
@@ -206,7 +207,7 @@ def test_a_recurrent_layer_in_a_derivative_is_traced_step_by_step() -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize("activation", [nn.SiLU(), nn.Mish(), nn.GELU(), nn.Softplus()])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_derivatives_of_activations_are_converted(activation: nn.Module, target: str) -> None:
     class Slope(nn.Module):
         def __init__(self) -> None:

@@ -82,6 +82,7 @@ def nested(x: torch.Tensor) -> torch.Tensor:
     return state
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_loop_takes_all_lengths_for_each_watched_one_of_the_outer_loop() -> None:
     program, model = exported(nested, (2, 3, 5, 4), (3, 4, 6, 4))
     for shape in ((4, 3, 9, 4), (1, 4, 2, 4), (2, 3, 1, 4)):

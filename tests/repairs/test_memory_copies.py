@@ -57,6 +57,7 @@ def test_windows_of_all_sizes_are_one_graph() -> None:
         torch.testing.assert_close(program(x), model(x))
 
 
+@pytest.mark.slow
 def test_windows_of_attention_are_cut_for_all_sizes() -> None:
     """Without copies there are six regions, with conditions on the windows: each cut decides by its own sizes."""
     config = VitDetConfig(hidden_size=4, num_hidden_layers=1, num_attention_heads=1, image_size=64, patch_size=8)

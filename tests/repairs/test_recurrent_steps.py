@@ -55,7 +55,7 @@ def test_one_graph_takes_any_number_of_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["both ways", "gru", "tanh", "relu", "relu both ways"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_model_of_onnx_takes_any_number_of_steps(name: str) -> None:
     model = Recurrent(LAYERS[name]()).eval()
     program = watched(model).export(to="onnx")

@@ -234,7 +234,7 @@ SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reve
     [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
     ids=ROLLED,
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
@@ -497,7 +497,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("run", OTHERS.values(), ids=OTHERS)
 def test_a_loop_that_is_no_scan_is_never_wrong(run: Callable[..., object]) -> None:
     model = Loop(run).eval()

@@ -83,7 +83,7 @@ def _of(shape: tuple[int, ...], sizes: tuple[int, ...], more: int) -> torch.Tens
     return torch.randn([size + more * (dim in sizes) for dim, size in enumerate(shape)])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_size_stays_a_size(name: str) -> None:
     function, shape, sizes = FUNCTIONS[name]

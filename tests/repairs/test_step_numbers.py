@@ -302,7 +302,7 @@ def agree(program: Program, model: Packed, lengths: Sequence[int]) -> bool:
 
 
 @pytest.mark.parametrize("run", runs(SERVED, SLOW))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_steps_that_read_numbers_are_served_for_other_numbers_of_steps(run: Run) -> None:
     model, program = exported(run)
     for lengths in ((7,), (3, 5, 2, 4), (2, 2), (9, 3, 4, 5, 6, 2, 8)):
@@ -325,6 +325,7 @@ def test_a_width_that_is_computed_from_numbers_is_checked() -> None:
         program(*call(4, 3))
 
 
+@pytest.mark.slow
 def test_a_watched_part_may_be_shorter_than_a_branch_assumes() -> None:
     model, program = exported(branch_on_a_number, ((1, 3), (2, 1, 4)))
     assert agree(program, model, (1, 3))
@@ -341,6 +342,7 @@ def test_a_condition_that_the_model_demands_of_a_number_is_checked() -> None:
         program(*call(4, 1))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))
 def test_what_python_keeps_of_a_number_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
@@ -350,6 +352,7 @@ def test_what_python_keeps_of_a_number_is_never_wrong(run: Run) -> None:
     assert all(served[:2])
 
 
+@pytest.mark.slow
 def test_parts_of_other_numbers_run_in_onnx() -> None:
     model, program = exported(attention_of_parts)
     onnx = program.to("onnx")

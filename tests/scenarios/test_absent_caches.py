@@ -45,6 +45,7 @@ def test_the_count_of_an_absent_layer_is_that_of_an_empty_one(calls: Any, fills:
     assert _counters(union_of(forms_of(made)), fills) == found
 
 
+@pytest.mark.slow
 def test_a_program_with_a_sliding_window_takes_a_call_without_a_cache() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}

@@ -84,7 +84,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "cls"), CASES, ids=lambda value: getattr(value, "__name__", value))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_model_with_any_kind_of_input_is_proven_or_refused(kind: str, cls: type[torch.nn.Module]) -> None:
     model = cls()
     calls = [{"x": KINDS[kind]((k,)), "y": torch.ones(k, 2)} for k in (2, 3)]
@@ -150,7 +150,7 @@ USES: dict[str, Any] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dtype", HELD, ids=str)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_model_that_converts_what_torch_hardly_computes_with_is_proven(dtype: torch.dtype, use: str) -> None:
     make, calls = USES[use]
     program = verified(make(), *calls(dtype))

@@ -46,6 +46,7 @@ def programs(watched: Any) -> Any:
     return get
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("target", ["torch", "onnx"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_one_generate_gives_a_program_that_holds_on_every_size(programs: Any, name: str, target: str) -> None:
@@ -121,6 +122,7 @@ def test_encoders_are_verified_too(programs: Any, name: str, target: str) -> Non
     assert {check.outcome for check in tally.checks} == {Outcome.EXACT}
 
 
+@pytest.mark.slow
 def test_an_attention_that_sees_nothing_needs_the_repair(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """When this fails, the converter gives zeros for masked rows, and targets/masked_rows.py may go."""
     from onlooker.targets.onnx import convert

@@ -314,7 +314,7 @@ ATTACKS += [Attack("counts", Counts, with_rest, with_other_rests)]
 ATTACKS += [Attack("gathered", Gathers, named, other_named), Attack("looked up", LooksUp, named, other_named)]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("one", ATTACKS, ids=str)
 def test_no_verified_program_is_fooled(one: Attack) -> None:

@@ -85,6 +85,7 @@ def check_genai(program: Program, folder: Path, tokens: torch.Tensor) -> None:
     assert [int(token) for token in generator.get_sequence(0)] == tokens[1].tolist()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_integers_serves(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)

@@ -153,7 +153,7 @@ def assert_same(left: Any, right: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_argument_of_the_caller_is_what_it_is_after_the_model(kind: str, tmp_path: Path) -> None:
     model = MODELS[kind][0]()
     program = exported(model, call(kind, 2, 3), call(kind, 3, 5))

@@ -303,6 +303,7 @@ class TwoLoops(torch.nn.Module):
         return torch.stack(rows, 1)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_loops_are_compiled_for_any_number_of_steps() -> None:
     calls: Calls = [((rand(2, 3, 4),), {}), ((rand(3, 5, 4),), {})]

@@ -81,6 +81,7 @@ def helpers() -> list[int]:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted by /proc")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["onnx", "openvino", "aoti", "executorch"])
 def test_a_death_is_an_error_on_every_target_and_the_file_is_kept(
     name: str, program: Program, runtimes_do: Callable[[str], None], monkeypatch: pytest.MonkeyPatch

@@ -74,6 +74,7 @@ def generated(folder: Path, prompts: list[list[int]], name: str | None) -> list[
     return [[int(token) for token in generator.get_sequence(row)] for row in range(len(prompts))]
 
 
+@pytest.mark.slow
 def test_genai_takes_three_adapters_and_none(tmp_path: Path) -> None:
     model = adapted()
     ids = torch.tensor([[0, 0, 5, 6, 7], [1, 2, 3, 4, 5]])

@@ -69,6 +69,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets its high-water mark back")
 @pytest.mark.parametrize(
     ("target", "most"),

@@ -58,6 +58,7 @@ def test_a_conversion_is_the_same_as_without_the_memory(monkeypatch: pytest.Monk
     assert found == operators(graph)
 
 
+@pytest.mark.slow
 def test_further_blocks_are_computed_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = graph_of(1), graph_of(3)
 

@@ -187,6 +187,7 @@ def without_cache() -> Program:
     return exported(model, calls).to("onnx")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

@@ -165,6 +165,7 @@ def test_an_operator_that_was_not_asked_for_is_found_after_the_conversion() -> N
     assert not converted.verify().verified
 
 
+@pytest.mark.slow
 def test_a_tiny_llama_in_bfloat16(tmp_path: Path) -> None:
     model = tiny_model("llama")
     observer = InputObserver()

@@ -95,6 +95,7 @@ def test_options_of_sessions_reach_every_session(program: Program, sessions: lis
     assert made.verify().verified, made.report
 
 
+@pytest.mark.slow
 def test_a_session_has_as_many_threads_as_torch(program: Program, sessions: list[Any]) -> None:
     before = torch.get_num_threads()
     try:
@@ -106,6 +107,7 @@ def test_a_session_has_as_many_threads_as_torch(program: Program, sessions: list
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_an_object_of_options_is_used_as_it_is(program: Program, sessions: list[Any]) -> None:
     """Its weights are read for each session: names of weights are in the options, one object has each name once."""
     options = onnxruntime.SessionOptions()

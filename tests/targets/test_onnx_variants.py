@@ -160,6 +160,7 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
         assert in_place(**{**call, **one, "past_key_values": past}).logits.shape == (1, 1, 256)
 
 
+@pytest.mark.slow
 def test_a_saved_program_is_what_it_was(in_place: Program, tmp_path: Path) -> None:
     in_place.save(tmp_path / "out", values=True)
     loaded = onlooker.load(tmp_path / "out")
@@ -170,6 +171,7 @@ def test_a_saved_program_is_what_it_was(in_place: Program, tmp_path: Path) -> No
         loaded(input_ids=IDS)
 
 
+@pytest.mark.slow
 def test_lower_precision_is_verified_by_a_threshold_of_the_user(llama: tuple[Any, Program], tmp_path: Path) -> None:
     program = llama[1].to("onnx", precision="int8", in_place_cache=True)
     assert program.verify().verdict == "verified as int8"
@@ -238,6 +240,7 @@ def test_half_precision_keeps_the_cache_as_it_is(llama: tuple[Any, Program]) -> 
     assert program.verify(atol=5e-3, agreement=0.9).verified, program.report.text()
 
 
+@pytest.mark.slow
 def test_a_mask_that_lets_tokens_look_ahead_is_not_fused() -> None:
     """GroupQueryAttention hides what is ahead whatever its mask says."""
     model = LooksAhead().eval()
@@ -365,6 +368,7 @@ class LooksAhead(torch.nn.Module):
         return found, (keys, values)
 
 
+@pytest.mark.slow
 def test_sizes_that_fill_no_block_have_a_scale_for_each_output() -> None:
     model = randomised(partial(torch.nn.Linear, 50, 8)).eval()
     observer = InputObserver()

@@ -53,7 +53,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("target", "precision"), CASES)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_precision_is_verified_and_saved(seer: Program, tmp_path: Any, target: str, precision: str) -> None:
     if target == "onnx":
         pytest.importorskip("onnxruntime")

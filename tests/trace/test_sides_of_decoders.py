@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from transformers import MoonshineConfig, MoonshineForConditionalGeneration
 
 from onlooker import InputObserver
 
 
+@pytest.mark.slow
 def test_a_side_that_no_equal_sizes_repair_is_given_up() -> None:
     """Kept keys of another length than the source: the mask fits in a call alone, where a value decides about it.
 

@@ -93,14 +93,14 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("target", "precision"), PAIRS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_right_conversion_is_verified(mixed: Program, target: str, precision: str) -> None:
     assert converted(mixed, target, precision).verify().verdict == f"verified as {precision}"
 
 
 @pytest.mark.parametrize("change", DAMAGES, ids=lambda change: getattr(change, "__name__", None))
 @pytest.mark.parametrize(("target", "precision"), PAIRS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_broken_conversion_is_named(
     mixed: Program, target: str, precision: str, change: Callable[[State], State]
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_broken_conversion_is_named(
 
 
 @pytest.mark.parametrize("target", [target.name for target in TARGETS])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_zero_point_that_is_off_by_one_is_named(mixed: Program, target: str) -> None:
     check_named(converted(broken(mixed, zero_point_off), target, "int4").verify())
 

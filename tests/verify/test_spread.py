@@ -192,6 +192,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
         yield workers
 
 
+@pytest.mark.slow
 def test_processes_make_the_trials_and_one_may_be_killed(folder: Path, pool: ProcessPoolExecutor) -> None:
     expected = verify(folder, spread_models.plain, trials=80)
     assert verify(folder, spread_models.plain, pool, trials=80) == expected

@@ -133,6 +133,7 @@ class Spectra(torch.nn.Module):
         }
 
 
+@pytest.mark.slow
 def test_complex_numbers_are_pairs_and_transforms_are_products() -> None:
     calls = [call(rand(n, m), rand(n, m) + 1) for n, m in ((2, 32), (3, 40))]
     program = exported(Spectra(), calls).to("openvino")

@@ -86,6 +86,7 @@ def test_integers_need_nncf(scorer: Program, monkeypatch: pytest.MonkeyPatch) ->
     assert scorer.to("openvino", precision="fp16").verify().verified
 
 
+@pytest.mark.slow
 def test_a_decoder_with_its_cache_inside_has_smaller_weights(tmp_path: Path) -> None:
     tiny, observer = tiny_model("llama"), onlooker.InputObserver()
     with observer(tiny.model), torch.no_grad():

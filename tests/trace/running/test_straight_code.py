@@ -129,6 +129,7 @@ def test_a_graph_inside_of_a_graph_runs() -> None:
     assert made([-torch.ones(2)])[0].tolist() == [-2, -2]
 
 
+@pytest.mark.slow
 def test_a_value_lives_until_it_is_used_last() -> None:
     graph = torch.fx.Graph()
     x = graph.placeholder("x")

@@ -113,6 +113,50 @@ def test_a_mask_is_left_out_as_the_model_has_it(kind, watched):
     assert kind not in (Plain, Flag) or len(program.graphs) == 1
 
 
+class Sided(nn.Module):
+    """Long inputs take another path, with and without a mask."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            mask = ones(*x.shape[:2])
+        x = x * mask[..., None]
+        return x.cumsum(1).tanh() if x.shape[1] > 64 else x.cumsum(1)
+
+
+class SidedEarlier(nn.Module):
+    """As above, but without a mask another length is long."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        is_long = x.shape[1] > (32 if mask is None else 64)
+        if mask is not None:
+            x = x * mask[..., None]
+        return x.cumsum(1).tanh() if is_long else x.cumsum(1)
+
+
+@pytest.mark.parametrize("watched", ["some", "none"])
+@pytest.mark.parametrize("kind", [Sided, SidedEarlier])
+def test_each_of_several_graphs_takes_calls_without_a_mask(kind, watched):
+    torch.manual_seed(0)
+    model, observer = kind().eval(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 9), (2, 100), (4, 80)):
+            model(torch.randn(batch, length, 4))
+        if watched == "some":
+            model(torch.randn(3, 7, 4), torch.tensor([[0] * 2 + [1] * 5] * 3))
+    program = observer.export()
+    assert kind is not Sided or len(program.graphs) == 2
+    assert program.verify().verified
+    for length in (5, 6, 31, 33, 48, 64, 65, 120):
+        x = torch.randn(3, length, 4)
+        for given in ([], [ones(3, length)], [ones(3, length).tril()]):
+            try:
+                got = program(x, *given)
+            except RejectedCallError:
+                assert kind is SidedEarlier
+                continue
+            torch.testing.assert_close(got, model(x, *given), rtol=1e-4, atol=1e-4)
+
+
 def test_positions_that_some_calls_leave_out_are_not_made_up():
     class Placed(nn.Module):
         def forward(self, x, places: torch.Tensor | None = None):

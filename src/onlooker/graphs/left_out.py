@@ -88,7 +88,8 @@ def add_free_options(program: ProgramGraphs) -> None:
             other = _search_without(program, search, names)
             if other is None or search.add_way(names, other):
                 continue
-            if not any(_differences(program, search, other)):
+            first, name = other.graphs[0], other.plan.name
+            if not any(_difference(program, one, first, name) for one in search.graphs):
                 search.add_way(names, other, is_identity=True)
 
 
@@ -190,8 +191,9 @@ def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
 def _settle_set(
     program: ProgramGraphs, search: PlanSearch, names: frozenset[str], *, has_own_graph: bool
 ) -> bool:
-    """Traces calls without these tensors: returns True where that is an identity with every graph of the
-    search. Else, and where it ``has_own_graph``, the graphs of the trace join the program.
+    """Traces calls without these tensors: returns True where that is an identity with each graph of the
+    search that serves watched calls; with the others they have to be there. Else, and where it
+    ``has_own_graph``, the graphs of the trace join the program.
     """
     recording = program.prepared.recording
     roots = absent_tensors(search.plan)
@@ -199,10 +201,12 @@ def _settle_set(
     other = _search_without(program, search, names, calls)
     if other is None:
         return False
-    own = other.graphs[0].current()
-    is_general = len(other.graphs) == 1 and is_proven_wherever(own, search.holds)
-    if not has_own_graph and is_general and not any(_differences(program, search, other)):
-        return True
+    if not has_own_graph:
+        others = _those_that_differ(program, search, other)
+        if len(others) < len(search.graphs) and not any(map(search.weight, others)):
+            for proven in others:
+                proven.never_absent += (tuple(sorted(names)),)
+            return True
     program.explore(other)
     place = program.searches.index(search)
     is_first = len(calls) * 2 > len(search.plan.calls)
@@ -291,21 +295,47 @@ def _search_without(
     return other
 
 
-def _differences(program: ProgramGraphs, search: PlanSearch, other: PlanSearch) -> list[str]:
-    """Compares the first graph of the other search with each graph of a search by an identity test,
-    at sizes that both hold: returns the differences.
+def _those_that_differ(
+    program: ProgramGraphs, search: PlanSearch, other: PlanSearch
+) -> list[ProvenGraph]:
+    """The graphs of a search for all sizes of which no graph of the other one is proven to be the same.
+
+    The other one is traced at the sizes of each graph that serves watched calls.
     """
-    own = other.graphs[0]
-    found = []
     for proven in search.graphs:
+        own = (symbol.name for symbol in other.plan.symbols)
+        sizes = {name: proven.regions[0].sizes[name] for name in own}
+        if search.weight(proven) and not other.holds(sizes):
+            other.add_sizes(sizes)
+    return [
+        proven
+        for proven in search.graphs
+        if not any(_is_same_as(program, proven, one, other) for one in other.graphs)
+    ]
 
-        def both_hold(sizes: Sizes, proven: ProvenGraph = proven) -> bool:
-            return proven.holds(sizes) and own.holds(sizes)
 
-        graphs = proven.current(), own.current()
-        calls = Calls(graphs[0].plan, program.samples)
-        found.append(identity_difference(*graphs, calls, both_hold))
-    logger.debug("%s and %s: %s", search.plan.name, other.plan.name, found)
+def _is_same_as(
+    program: ProgramGraphs, proven: ProvenGraph, other: ProvenGraph, search: PlanSearch
+) -> bool:
+    """True where the other graph, of a search without some arguments, is proven at all sizes of a graph to
+    be the same.
+    """
+    is_proven = is_proven_wherever(other.current(), proven.holds)
+    return is_proven and not _difference(program, proven, other, search.plan.name)
+
+
+def _difference(program: ProgramGraphs, proven: ProvenGraph, other: ProvenGraph, name: str) -> str:
+    """Compares a graph with one of another search, of a plan of some name, by an identity test, at sizes
+    that both hold.
+    """
+    graphs = proven.current(), other.current()
+
+    def both_hold(sizes: Sizes) -> bool:
+        return proven.holds(sizes) and other.holds(sizes)
+
+    calls = Calls(graphs[0].plan, program.samples)
+    found = identity_difference(*graphs, calls, both_hold)
+    logger.debug("%s and %s: %s", proven.graph.name, name, found or "the same")
     return found
 
 

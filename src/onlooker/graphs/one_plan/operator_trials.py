@@ -86,27 +86,34 @@ class OperatorTrials:
         stay, and those that may go.
         """
         tried, exact = RegionTrials(), dict[Symbol, int]()
-        for symbol, size in self._small_symbols(graph, region):
-            is_excluded = not tried.allows({**region.sizes, symbol.name: size})
-            limit = _at_least(symbol.name, size + 1)
-            if not is_excluded and self._try_at(graph, region, {symbol: size}, tried, limit):
-                exact[symbol] = size
+        for small in self._small_sizes(graph, region):
+            if not tried.allows({**region.sizes, **_by_name(small)}):
+                continue
+            sizes = self._try_at(graph, region, small, tried, _all_larger(small))
+            if sizes is not None:
+                exact.update(small)
+                dropped = (f"{name} != {size}" for name, size in _by_name(small).items())
+                tried.dropped += (Dropped(formula, _evidence(sizes)) for formula in dropped)
         if len(exact) > 1:
-            limits = [_at_least(symbol.name, size + 1) for symbol, size in exact.items()]
-            one = Constraint(" or ".join(limit.formula for limit in limits), Origin.UNPROVEN)
-            self._try_at(graph, region, exact, tried, one)
+            one = " or ".join(limit.formula for limit in _all_larger(exact))
+            self._try_at(graph, region, exact, tried, [Constraint(one, Origin.UNPROVEN)])
         for atom in region.tried:
             self._try_exceptions(graph, region, atom, tried)
         return tried
 
-    def _small_symbols(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[Symbol, int]]:
-        """Each symbol that is open in the graph, with 1, then with 0, where the plan allows that."""
+    def _small_sizes(self, graph: Graph, region: ProvenRegion) -> Iterator[dict[Symbol, int]]:
+        """Each symbol that is open in the graph, with 1, then with 0, where the plan allows that; those
+        that nothing reads all at once.
+        """
         own = set(symbol_names(graph.plan)) - region.fixed.keys()
-        for symbol in self._plan.symbols:
-            if symbol.name in own and self._is_size(symbol):
-                for size in (1, 0):
-                    if symbol.takes(size):
-                        yield symbol, size
+        symbols = [one for one in self._plan.symbols if one.name in own and self._is_size(one)]
+        unread = _unread_symbols(graph, region)
+        alone = [[one] for one in symbols if one.name not in unread]
+        for group in [*alone, [one for one in symbols if one.name in unread]]:
+            for size in (1, 0):
+                small = {symbol: size for symbol in group if symbol.takes(size)}
+                if small:
+                    yield small
 
     def _try_at(
         self,
@@ -114,26 +121,23 @@ class OperatorTrials:
         region: ProvenRegion,
         small: Mapping[Symbol, int],
         tried: RegionTrials,
-        limit: Constraint,
-    ) -> bool:
+        limits: Sequence[Constraint],
+    ) -> Sizes | None:
         """Tries the graph with some symbols at small sizes; where it is not exact there, or cannot
-        be tried, the limit stays. True where it is exact.
+        be tried, the limits stay. Returns the sizes where it is exact.
         """
         choice = next(self._sizes_at(small, region, tried), None)
         if choice is None:
             together = [sympy.Eq(symbol_of(symbol), size) for symbol, size in small.items()]
             if not any(self._is_outside(exception, region) for exception in together):
-                tried.limits.append(limit)
-            return False
+                tried.limits += limits
+            return None
         exact = self._exact_sizes(graph, region, choice)
         if exact is None:
-            tried.limits.append(limit)
-            return False
-        tried.sizes.append(exact)
-        if len(small) == 1:
-            ((symbol, size),) = small.items()
-            tried.dropped.append(Dropped(f"{symbol.name} != {size}", _evidence(exact)))
-        return True
+            tried.limits += limits
+        else:
+            tried.sizes.append(exact)
+        return exact
 
     def _sizes_at(
         self, small: Mapping[Symbol, int], region: ProvenRegion, tried: RegionTrials
@@ -142,7 +146,7 @@ class OperatorTrials:
         other symbol changed, to 1 or 0 only where the region has no other sizes: ``rows <= columns``
         leaves one row to one column.
         """
-        base = {**region.sizes, **{symbol.name: size for symbol, size in small.items()}}
+        base = {**region.sizes, **_by_name(small)}
         free = [s for s in self._plan.symbols if s not in small and s.name not in region.fixed]
         general = ((one, size) for one in free for size in _sizes_of_symbol(one) if size > 1)
         smaller = ((one, size) for size in (1, 0) for one in free if one.takes(size))
@@ -408,8 +412,31 @@ def _sizes_of_symbol(symbol: Symbol) -> Sequence[int]:
     return symbol.sizes_up_to(_REACH if symbol.high is None else max(_REACH, seen))
 
 
-def _at_least(name: str, size: int) -> Constraint:
-    return Constraint(f"{name} >= {size}", Origin.UNPROVEN)
+def _unread_symbols(graph: Graph, region: ProvenRegion) -> frozenset[str]:
+    """The symbols of inputs that no operator of the graph takes, of which the Python of the model read no
+    size and nothing was decided: states of an encoder that are given back as they are.
+    """
+    inputs = graph.artifact.graph.find_nodes(op="placeholder")
+    taken = {one.name for one in inputs if any(user.op != "output" for user in one.users)}
+    read: set[str] = set()
+    for leaf in graph.plan.inputs:
+        if graph.names[leaf.path] in taken:
+            read.update(*(expression.symbols for _, expression in leaf.axes))
+    atoms = (*region.atoms.values(), *region.tried, *region.bounds)
+    known = [atom.condition for atom in atoms]
+    for expression in (*known, *filter(None, chain.from_iterable(region.reads))):
+        read.update(map(str, expression.free_symbols))
+    return frozenset(symbol_names(graph.plan)) - read
+
+
+def _by_name(small: Mapping[Symbol, int]) -> Sizes:
+    return {symbol.name: size for symbol, size in small.items()}
+
+
+def _all_larger(small: Mapping[Symbol, int]) -> list[Constraint]:
+    """The conditions that each symbol is larger than a size."""
+    larger = (f"{name} >= {size + 1}" for name, size in _by_name(small).items())
+    return [Constraint(formula, Origin.UNPROVEN) for formula in larger]
 
 
 def _evidence(sizes: Sizes) -> str:

@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 class ProvenGraph:
     """A graph, and the regions of sizes for which it is proven, each by one trace.
 
-    ``fixed`` are symbols that are numbers in the graph, ``limits`` those of all graphs of the plan.
+    ``fixed`` are symbols that are numbers in the graph, ``limits`` those of all graphs of the plan,
+    ``never_absent`` the sets of arguments that calls of this graph alone may not leave out.
     """
 
     graph: Graph
@@ -61,6 +62,7 @@ class ProvenGraph:
     limits: Limits
     regions: list[ProvenRegion] = field(default_factory=list)
     ways: list[ProvenWay] = field(default_factory=list)
+    never_absent: tuple[tuple[str, ...], ...] = ()
 
     def holds(self, sizes: Sizes) -> bool:
         """True for sizes of the whole plan, or of the symbols that are open in the graph, for which
@@ -73,12 +75,13 @@ class ProvenGraph:
     def current(self) -> Graph:
         """The graph with its regions as they are."""
         regions = tuple(region.region for region in self.regions)
-        return replace(self.graph, contract=Contract(regions, ways=self._ways_of(regions)))
+        contract = Contract(regions, ways=self._ways_of(regions))
+        return replace(self.graph, plan=self._plan, contract=contract)
 
     def finished(self) -> Graph:
         """The graph with its contract, as short as the proofs allow."""
         contract = contract_of(self.graph.plan, self.regions)
-        plan = bounded_plan(self.graph.plan, self.regions)
+        plan = bounded_plan(self._plan, self.regions)
         program, names = self.graph.artifact, self.graph.names
         write_contract(program, formulas_of(plan, contract, as_guards(names)))
         return replace(
@@ -88,6 +91,11 @@ class ProvenGraph:
             named=with_bounds(self.graph.named, plan),
             run=runner_on_demand(program, tuple(names.values())),
         )
+
+    @property
+    def _plan(self) -> Plan:
+        plan = self.graph.plan
+        return replace(plan, never_absent=(*plan.never_absent, *self.never_absent))
 
     def _ways_of(self, regions: Sequence[Region]) -> tuple[Way, ...]:
         limited = limited_ways(self.limits, self.fixed, regions)
@@ -184,7 +192,13 @@ class ProvenGraphs:
         own = self._region(graph, traced, {}, choice)
         ways = [way for way in known.ways if not self.difference_of(graph, way.traced)]
         self.graphs[self.graphs.index(known)] = ProvenGraph(
-            graph, fixed, [*known.traces, traced], self.limits, [*moved, own], ways
+            graph,
+            fixed,
+            [*known.traces, traced],
+            self.limits,
+            [*moved, own],
+            ways,
+            known.never_absent,
         )
 
     def add_way(

@@ -1,0 +1,54 @@
+"""Inputs that a graph gives back as they are: their sizes of 0 and 1 are tried all at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver, Program, RejectedCallError
+
+
+class GivesBack(nn.Module):
+    """States that are not read, as those of an encoder in a step of a decoder."""
+
+    def forward(self, x: torch.Tensor, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.softmax(-1), states
+
+
+class Decides(nn.Module):
+    """A size of the states decides, with which no operator computes."""
+
+    def forward(self, x: torch.Tensor, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.softmax(-1) if states.shape[1] != 1 else x.exp(), states
+
+
+def exported(model: nn.Module) -> Program:
+    observer = InputObserver()
+    with observer(model):
+        for sizes in ((2, 3, 4, 5), (3, 5, 6, 7)):
+            model(torch.randn(sizes[0], 8), torch.randn(*sizes[1:]))
+    return observer.export()
+
+
+def test_unread_sizes_are_tried_together() -> None:
+    program = exported(GivesBack())
+    for sizes in ((1, 1, 1), (0, 1, 0), (5, 0, 1)):
+        x, states = torch.randn(3, 8), torch.randn(*sizes)
+        torch.testing.assert_close(program(x, states), (x.softmax(-1), states))
+    asked = [row for row in program.experiments.rows if "sizes of 0 and 1" in row.claim]
+    # 1 and 0 of both axes of x, of all those of the states, and all together
+    assert len(asked) == 7, asked
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_a_size_that_decides_is_not_unread(rows: int) -> None:
+    model = Decides()
+    program = exported(model)
+    x, states = torch.randn(3, 8), torch.randn(4, rows, 2)
+    try:
+        got = program(x, states)
+    except RejectedCallError:
+        assert rows < 2
+    else:
+        torch.testing.assert_close(got, model(x, states))

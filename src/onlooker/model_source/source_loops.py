@@ -7,6 +7,7 @@ import dis
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from .source_tests import (
     called_name,
@@ -29,6 +30,7 @@ __all__ = [
     "lists_only_joined",
     "loop_over",
     "may_leave",
+    "name_of_items",
     "names_added_to",
     "names_read_after",
     "names_read_outside",
@@ -295,39 +297,61 @@ def is_copied(frame: FrameType) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
+def name_of_items(code: CodeType, instruction: int) -> str:
+    """The name of which an instruction reads one item: ``values`` of ``values[i]``; empty elsewhere."""
+    around = expressions_around(code, instruction) if has_positions() else ()
+    read = around[0] if around and isinstance(around[0], ast.Subscript) else None
+    if read is None or not isinstance(read.ctx, ast.Load) or not isinstance(read.value, ast.Name):
+        return ""
+    return "" if isinstance(read.slice, (ast.Slice, ast.Tuple)) else read.value.id
+
+
+@functools.lru_cache(maxsize=4096)
 def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` of a name that the body of the loop around it sets."""
-    name, body = _indexed(code, instruction)
-    return name in names_set(body)
+    name, loop = _indexed(code, instruction)
+    return loop is not None and name in names_set(loop.body)
 
 
 @functools.lru_cache(maxsize=4096)
 def has_other_rows_read(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` where the body of the loop around it writes to ``x[i]``, and reads ``x[i - 1]`` or
-    another row.
+    another row. Of ``x[i, :2]`` and ``x[i, 5]`` the row is the same.
     """
-    name, body = _indexed(code, instruction)
-    keys: dict[type, set[str]] = {ast.Load: set(), ast.Store: set()}
-    for node in _within(body) if name else ():
-        is_row = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-        if is_row and node.value.id == name:  # type: ignore[attr-defined]
-            keys.setdefault(type(node.ctx), set()).add(ast.unparse(node.slice))  # type: ignore[attr-defined]
-    return bool(keys[ast.Store]) and not keys[ast.Load] <= keys[ast.Store]
+    name, loop = _indexed(code, instruction)
+    rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
+    for node in () if loop is None else _within(loop.body):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            if node.value.id == name:
+                rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
+    return bool(rows[ast.Store]) and not rows[ast.Load] <= rows[ast.Store]
 
 
-def _indexed(code: CodeType, instruction: int) -> tuple[str, Sequence[ast.stmt]]:
-    """The name of which an instruction reads or writes an item, and the body of the loop around it."""
+def _row_of(key: ast.expr, loop: ast.For) -> tuple[tuple[int, str], ...]:
+    """The entries of a key that hang on what a loop sets, each with its place."""
+    names = names_set([loop])
+    entries = key.elts if isinstance(key, ast.Tuple) else [key]
+    return tuple(
+        (place, ast.unparse(entry))
+        for place, entry in enumerate(entries)
+        if not names.isdisjoint(_names(ast.walk(entry), ast.Load))
+    )
+
+
+def _indexed(code: CodeType, instruction: int) -> tuple[str, ast.For | None]:
+    """The name of which an instruction reads or writes an item, and the loop around it."""
     tree = tree_of_code(code) if has_positions() else None
     around = expressions_around(code, instruction)
     if tree is None or not around or not isinstance(around[0], ast.Subscript):
-        return "", ()
+        return "", None
     node: ast.AST = around[0]
     parents = parents_in(tree)
     while node in parents and not isinstance(node, ast.For):
         node = parents[node]
     name = around[0].value
-    is_known = isinstance(node, ast.For) and isinstance(name, ast.Name)
-    return (name.id, node.body) if is_known else ("", ())  # type: ignore[attr-defined]
+    return (
+        (name.id, node) if isinstance(node, ast.For) and isinstance(name, ast.Name) else ("", None)
+    )
 
 
 def list_extended_by(code: CodeType, instruction: int) -> str:

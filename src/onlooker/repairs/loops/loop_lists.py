@@ -1,10 +1,10 @@
 """Lists to which a loop adds a result in each step: who reads how many there are.
 
 A rolled loop runs some steps, and no more, so that such a list is shorter or longer than in a call.
-``torch.stack(results)``, ``pad_sequence(results)``, ``len(results)`` and ``results[-1]`` are given the
-results of all steps. Any other reading may count them: ``for _ in results``, ``if results[60:]``. So the
-source of the function is looked at, and a loop stays as it is where the list is read in another way, or
-returned to a function that may do so.
+``torch.stack(results)``, ``pad_sequence(results)``, ``len(results)``, ``zip(results, others)`` and an item,
+such as ``results[-1]`` or ``results[t]`` in another loop, are given the results of all steps. Any other
+reading may count them: ``for _ in results``, ``if results[60:]``. So the source of the function is looked at,
+and a loop stays as it is where the list is read in another way, or returned to a function that may do so.
 
 >>> import ast
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
@@ -17,6 +17,7 @@ returned to a function that may do so.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from ...model_source.source_tests import called_name, parents_in
@@ -26,7 +27,10 @@ __all__ = ["counted_by"]
 _JOINS = frozenset({"stack", "cat", "concat", "concatenate", "pad_sequence"})
 #: what makes a tensor of the numbers of a list (:mod:`.lists_of_numbers`)
 _OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
-_READERS = _JOINS | {"len"}
+#: those that are told how many steps a loop has
+_READERS = _JOINS | {"len", "zip", "enumerate", "sum"}
+#: slices that leave out as many items whatever their number
+_PARTS = re.compile(r"(::-1|\d?:(-\d)?)")
 #: what adds each result of a generator to the sum of those before, in the step that gives it
 _IN_STEPS = frozenset({"sum"})
 _COPIES = frozenset({"tuple", "list", "reversed"})
@@ -123,9 +127,10 @@ def _reading_of(node: ast.AST, parents: Mapping[ast.AST, ast.AST], known: set[st
         return None if is_called and parent.attr in _METHODS else here
     if isinstance(parent, ast.Subscript) and parent.value is node:
         index = ast.unparse(parent.slice)
-        if index == "-1":
-            return None
-        return _reading_of(parent, parents, known) if index in ("::-1", ":") else here
+        if not isinstance(parent.slice, ast.Slice):
+            # a step reads it at its index, or the first or the last one is read: others are refused
+            return None if isinstance(parent.ctx, ast.Load) else here
+        return _reading_of(parent, parents, known) if _PARTS.fullmatch(index) else here
     if isinstance(parent, ast.Call) and node in parent.args:
         name = called_name(parent)
         if (

@@ -1,7 +1,8 @@
 """Tensors that the steps of rolled loops gave, and what stands for them after the loop.
 
-Of a loop that ran steps 0 to 130, only the result of step 130 may be read after it, as that of the last
-step, and all results in a row, as in ``torch.stack(rows, 1)``.
+Of a loop that ran steps 0 to 130, the result of step 130 may be read after it, as that of the last step, and all
+results in a row, as in ``torch.stack(rows, 1)``. In the steps 0 to 130 of another loop ``rows[t]`` is the result of
+each step in turn, so it is the row ``t`` of all results; ``rows[n - 1 - t]`` is that of step 130 first.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import Any
 
 import torch
 
+from ...torch_internals.sizes import statically_known_true
 from .lists_of_numbers import PartOfList
-from .steps import Loop, Place, StepIndex
+from .steps import ItemRead, Loop, Place, StepIndex
 
 __all__ = ["LoopResults", "ResultsOfSteps"]
+
+#: of so many steps at either end of a loop a list may lack the results: ``results[1:]``, ``results[:-1]``
+_MOST_LEFT_OUT = 3
 
 
 @dataclass(slots=True)
@@ -31,19 +36,44 @@ class ResultOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ResultsOfSteps:
-    """The results of all steps of a loop in a row, from ``begin`` on."""
+    """The results of the steps of a loop in a row, from ``begin`` on: of all but some of the ``first`` ones and
+    of the ``last`` ones.
+    """
 
     loop: Loop
     place: Place
     begin: int
     backwards: bool
+    first: int = 0
+    last: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where they end among the values."""
+        return self.begin + self.loop.n_steps - self.first - self.last
+
+    @property
+    def count(self) -> Any:
+        """How many there are in a call."""
+        return self.loop.count - self.first - self.last
+
+    @property
+    def is_whole(self) -> bool:
+        """True for the results of all steps, in their order."""
+        return not (self.first or self.last or self.backwards)
+
+    def stacked(self) -> torch.Tensor:
+        """The results one after another, along the first dimension."""
+        whole = self.loop.stacked[self.place]
+        if self.first or self.last:
+            whole = whole.narrow(0, self.first, self.count)
+        return whole.flip(0) if self.backwards else whole
 
 
 class LoopResults:
-    """The tensors that steps of loops gave; ``n_steps`` were run of each loop."""
+    """The tensors that steps of loops gave."""
 
-    def __init__(self, n_steps: int) -> None:
-        self._n_steps = n_steps
+    def __init__(self) -> None:
         self._origins: dict[int, ResultOrigin] = {}
         #: the loops whose steps read numbers
         self.loops: list[Loop] = []
@@ -76,14 +106,14 @@ class LoopResults:
         for origin in list(self._origins.values()):
             tensor = origin.tensor() if origin.loop is loop else None
             if tensor is not None:
-                found.setdefault(origin.place, [None] * self._n_steps)[origin.step] = tensor
+                found.setdefault(origin.place, [None] * loop.n_steps)[origin.step] = tensor
         return found
 
     def value(self, leaf: Any) -> Any:
-        """Returns the value that stands for a tensor of the last step of a loop; other values as
-        they are.
+        """Returns the value that stands for a tensor of the last step of a loop, or of the first one in a list
+        with those of all; other values as they are.
 
-        :raises NotRolledError: for a tensor of one of the steps before
+        :raises NotRolledError: for a tensor of another step
         """
         if isinstance(leaf, StepIndex):
             raise leaf.loop.refused("its index is read after it")
@@ -93,12 +123,30 @@ class LoopResults:
         found = self.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
         if found is None or found.loop.is_running:
             return leaf
-        finals, stacked = found.loop.finals, found.loop.stacked
-        if found.step != self._n_steps - 1 or found.place not in {**finals, **stacked}:
+        stacked, is_last = found.loop.stacked, found.step == found.loop.n_steps - 1
+        ends = found.loop.finals if is_last else found.loop.firsts
+        if not (is_last or found.step == 0) or found.place not in {**ends, **stacked}:
             raise found.loop.refused("the result of one of its steps is read after it")
-        if found.place not in finals:
-            finals[found.place] = stacked[found.place].select(0, -1)
-        return finals[found.place]
+        if found.place not in ends:
+            ends[found.place] = stacked[found.place].select(0, -1 if is_last else 0)
+        return ends[found.place]
+
+    def end_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What stands for a tensor at an end of a list with the results of a loop; None for others."""
+        found = self.origin_of(tensor)
+        if found is None:
+            return None
+        is_last = found.step == found.loop.n_steps - 1
+        ends = found.loop.finals if is_last else found.loop.firsts
+        return ends.get(found.place) if is_last or found.step == 0 else None
+
+    def keep_ends(self) -> None:
+        """Reads the ends of lists with results before another loop, whose steps are run out of sight."""
+        for origin in list(self._origins.values()):
+            loop, tensor = origin.loop, origin.tensor()
+            is_end = origin.step in (0, loop.n_steps - 1) and not loop.is_running
+            if is_end and tensor is not None and origin.place in loop.stacked:
+                self.value(tensor)
 
     def check_list(self, values: Sequence[Any]) -> None:
         """Passes for values without numbers that a step has added to a list.
@@ -116,17 +164,53 @@ class LoopResults:
             if not loop.is_running and loop.numbers and not symbols.isdisjoint(loop.numbers):
                 raise loop.refused("a number of one of its steps is read after it")
 
+    def index_of(self, read: ItemRead, item: ResultOrigin, step: int) -> StepIndex:
+        """The index among the results of all steps for an item that a step of another loop has read from a
+        list, which may begin with something else, and may have the results backwards.
+
+        :raises NotRolledError: where that is unknown
+        """
+        loop, made = read.index.loop, item.loop
+        steps = [one.step for one in map(self.origin_of, read.beside) if one and one.loop is made]
+        order = steps[-1] - steps[0]
+        if abs(order) != len(steps) - 1 or not order:
+            raise loop.refused("an item of a list is read that is not among all results of a loop")
+        each = read.index.each if order > 0 else -read.index.each
+        begin: Any = item.step - each * step
+        if (read.index.each < 0) != (order < 0):
+            # places of the list that count from its end, or results that do
+            begin = made.count - (made.n_steps - begin)
+        if read.index.each < 0:
+            distance = loop.n_steps - made.n_steps
+            if not statically_known_true(loop.count - made.count == distance):
+                raise loop.refused("a list is read backwards that has another number of items")
+        return StepIndex.of(loop, begin, each)
+
     def in_a_row(self, values: Sequence[Any]) -> ResultsOfSteps | None:
-        """Finds the results of all steps of a loop in a row among some values."""
-        for begin in range(len(values) - self._n_steps + 1):
-            found = [self.origin_of(value) for value in values[begin : begin + self._n_steps]]
-            one = found[0]
-            if one is None or any(f is None or f.loop is not one.loop for f in found):
-                continue
-            steps = [f.step for f in found if f is not None and f.place == one.place]
-            order = list(range(self._n_steps))
-            if steps in (order, order[::-1]):
-                return ResultsOfSteps(one.loop, one.place, begin, steps != order)
+        """Finds the results of the steps of a loop in a row among some values."""
+        origins = [self.origin_of(value) for value in values]
+        begin = 0
+        while begin < len(origins):
+            one, end = origins[begin], begin + 1
+            each = 0
+            while one is not None and end < len(origins):
+                before, now = origins[end - 1], origins[end]
+                if before is None or now is None or now.loop is not one.loop:
+                    break
+                distance = now.step - before.step
+                if now.place != one.place or abs(distance) != 1 or each not in (0, distance):
+                    break
+                each, end = distance, end + 1
+            last = origins[end - 1]
+            if one is not None and last is not None:
+                least, greatest = sorted((one.step, last.step))
+                run = ResultsOfSteps(
+                    *(one.loop, one.place, begin, each < 0),
+                    *(least, one.loop.n_steps - 1 - greatest),
+                )
+                if max(run.first, run.last) <= _MOST_LEFT_OUT:
+                    return run
+            begin = end
         return None
 
     def joined(
@@ -140,12 +224,11 @@ class LoopResults:
             return self._joined_parts(func, tensors, dim, run)
         if run is None or run.place not in run.loop.stacked:
             return None
-        stacked = run.loop.stacked[run.place]
-        stacked = stacked.flip(0) if run.backwards else stacked
+        stacked = run.stacked()
         is_stack = func is torch.stack
         dim = dim % (stacked.ndim if is_stack else stacked.ndim - 1)
         whole = stacked.movedim(0, dim)
-        before, after = tensors[: run.begin], tensors[run.begin + self._n_steps :]
+        before, after = tensors[: run.begin], tensors[run.end :]
         if not is_stack:
             whole = whole.flatten(dim, dim + 1)
         if not before and not after:
@@ -165,7 +248,7 @@ class LoopResults:
     ) -> torch.Tensor | None:
         """The results of all steps as ``pad_sequence`` fills them up; None for other tensors."""
         run = self.in_a_row(tensors) if isinstance(tensors, (list, tuple)) else None
-        if run is None or len(tensors) != self._n_steps or run.backwards:
+        if run is None or len(tensors) != run.loop.n_steps or not run.is_whole:
             return None
         joined = run.loop.joined.get(run.place)
         whole = run.loop.stacked.get(run.place)  # results of one length
@@ -181,9 +264,9 @@ class LoopResults:
         """The results of all steps, whose lengths are values, in the dimension in which they are joined."""
         joined = run.loop.joined[run.place]
         whole, place = joined.whole, joined.dim
-        if func is torch.stack or dim % whole.ndim != place or run.backwards:
+        if func is torch.stack or dim % whole.ndim != place or not run.is_whole:
             return None
-        before, after = tensors[: run.begin], tensors[run.begin + self._n_steps :]
+        before, after = tensors[: run.begin], tensors[run.end :]
         whole = whole.movedim(0, place)
         if not before and not after:
             return whole

@@ -62,6 +62,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
+import sympy
 import torch
 
 from ...model_source.frames import frame_of_model
@@ -74,6 +75,7 @@ from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.operators import pad_sequence
 from ...torch_internals.sizes import (
     ShapeEnv,
+    expression_of,
     free_unbacked_symbols,
     statically_known_true,
 )
@@ -89,7 +91,7 @@ from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .lists_of_numbers import joined_numbers
-from .loop_results import LoopResults
+from .loop_results import LoopResults, ResultsOfSteps
 from .scans import roll
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder, is_of_ints
@@ -102,7 +104,11 @@ __all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "Roll
 FEWEST_STEPS, MOST_STEPS = 131, 1031
 #: the first step, and the last one
 _MOST_ENDS = 2
+#: by so much the numbers of steps of two loops may differ
+_MOST_BESIDE = 4
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
+#: what ``reversed`` gives for a list
+_REVERSED: Any = type(reversed([0]))
 _SYMBOLS = re.compile(r"\bu\d+\b")
 _CUTS = (torch.split, torch.Tensor.split)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
@@ -155,6 +161,17 @@ class _TakenApart(tuple[torch.Tensor, ...]):
         if loop is None:
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
+
+
+class _ResultsApart:
+    """A list of the results of a loop that another loop goes over, one a step."""
+
+    def __init__(self, run: ResultsOfSteps) -> None:
+        self._whole, self.count = run.stacked(), run.count
+
+    def row(self, index: StepIndex) -> Any:
+        """The result at an index of the other loop."""
+        return self._whole[index]
 
 
 class _Listed(tuple[Any, ...]):
@@ -292,7 +309,7 @@ class RolledLoops(Reader):
         self.rows = rows
         self.rolled: list[str] = []
         self.scans: list[str] = []
-        self.builtins = {
+        self.builtins: dict[str, Any] = {
             "len": self._length,
             "range": type(
                 "range",
@@ -305,6 +322,7 @@ class RolledLoops(Reader):
             ),
             "enumerate": self._enumerate,
             "zip": self._zip,
+            "sum": self._sum,
         }
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None
@@ -315,7 +333,9 @@ class RolledLoops(Reader):
         self._last: Loop | None = None
         #: the lines of loops whose steps read numbers
         self.numbered: list[str] = []
-        self._results = LoopResults(self.n_steps)
+        #: the number of steps of the first loop
+        self._count: Any = None
+        self._results = LoopResults()
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
 
     def _loop_of(self, start: Any, step: int, count: Any) -> Loop | None:
@@ -329,12 +349,12 @@ class RolledLoops(Reader):
         """False for a line whose loop is traced step by step; a run is not told of the lines of lists."""
         return line not in (self._unrolled if self._like is None else self._like.unrolled)
 
-    def over(self, parts: _TakenApart | _Listed) -> Loop | None:
+    def over(self, parts: _TakenApart | _Listed | _ResultsApart) -> Loop | None:
         """The steps over the parts of a tensor, as for a ``range``."""
         if self._loop is not None or self._lists_are_plain or not self._may_roll(parts.count):
             return None
         loop = self._loop_of(0, 1, parts.count)
-        if loop is not None and not isinstance(parts, _TakenApart):
+        if loop is not None and isinstance(parts, _Listed):
             loop.is_of_numbers = True
         return loop
 
@@ -374,34 +394,65 @@ class RolledLoops(Reader):
         if isinstance(value, Loop):
             return value.count
         if isinstance(value, (list, tuple)) and (run := self._results.in_a_row(value)) is not None:
-            return run.loop.count + (len(value) - self.n_steps)
-        if self._last is not None and type(value) is list and len(value) >= self.n_steps:
-            raise self._last.refused("a list with an item of each step is counted")
+            return run.loop.count + (len(value) - run.loop.n_steps)
+        self._check_uncounted(value)
         if type(value) is list:
             self._results.check_list(value)
         return length_of(value) if self.rows is None else self.rows.length(value, length_of)
+
+    def _check_uncounted(self, value: Any) -> None:
+        """Passes for a value that is no list with an item of each step that was run.
+
+        :raises NotRolledError: for such a list
+        """
+        is_long = type(value) in (list, tuple) and len(value) >= self.n_steps - _MOST_BESIDE
+        if self._last is not None and is_long:
+            raise self._last.refused("a list with an item of each step is counted")
 
     def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
         parts = self._parts_of(values)
         loop = self.over(parts) if parts is not None else None
         if parts is None or loop is None:
+            self._check_uncounted(values)
             return enumerate(values, start)
         return ((index + start, parts.row(index)) for index in loop)
+
+    def _sum(self, values: Any, start: Any = 0) -> Any:
+        parts = self._parts_of(values) if type(values) is list else None
+        loop = self.over(parts) if parts is not None else None
+        if parts is None or loop is None:
+            self._check_uncounted(values)
+            return sum(values, start)
+        return sum((parts.row(index) for index in loop), start)
 
     def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
         parts = [self._parts_of(value) for value in values]
         found = [one for one in parts if one is not None]
         if not values or len(found) < len(values):
             return zip(*values, **options)  # noqa: B905 options has it
-        alike = all(statically_known_true(one.count == found[0].count) for one in found)
-        loop = self.over(found[0]) if alike else None
+        least = next((one for one in found if _is_least(one, found)), None)
+        loop = None if least is None else self.over(least)
         if loop is None:
+            for value in values:
+                self._check_uncounted(value)
             return zip(*values, **options)  # noqa: B905 options has it
         return (tuple(one.row(index) for one in found) for index in loop)
 
-    def _parts_of(self, values: Any) -> _TakenApart | _Listed | None:
+    def _parts_of(self, values: Any) -> _TakenApart | _Listed | _ResultsApart | None:
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
+        if isinstance(values, _REVERSED):
+            _, (items, *_), *place = values.__reduce__()
+            is_begun = place != [len(items) - 1]
+            values = tuple(items) if is_begun else items[::-1]
+            if is_begun:
+                self._check_uncounted(values)
+        if type(values) in (list, tuple):
+            run = self._results.in_a_row(values) if self._loop is None else None
+            is_whole = run is not None and (run.begin, run.end) == (0, len(values))
+            if run is not None and is_whole and run.place in run.loop.stacked:
+                return _ResultsApart(run)
+            self._check_uncounted(values)
         return values if isinstance(values, (_TakenApart, _Listed)) else None
 
     @contextlib.contextmanager
@@ -473,8 +524,10 @@ class RolledLoops(Reader):
             yield loop.first + loop.each * loop.count
 
     def _run(self, loop: Loop) -> Iterator[StepIndex]:
-        if not self._decided(loop.count <= self.n_steps):
-            raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
+        loop.n_steps = self._steps_of(loop)
+        if not self._decided(loop.count <= loop.n_steps):
+            raise loop.refused(f"it has more than the {loop.n_steps} steps that are compared")
+        self._results.keep_ends()
         loop.numbers_of_steps = torch.arange(loop.count)
         kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
@@ -482,7 +535,7 @@ class RolledLoops(Reader):
         self.begin(loop)
         kept.begin(frames_of_model(sys._getframe(1)))
         try:
-            for _ in range(self.n_steps):
+            for _ in range(loop.n_steps):
                 loop.steps.append([])
                 kept.begin_step(self._recorder.number)
                 yield loop.index
@@ -495,6 +548,15 @@ class RolledLoops(Reader):
             kept.end_lists()
         self.roll(loop)
         kept.settle(frames_of_model(sys._getframe(1)))
+
+    def _steps_of(self, loop: Loop) -> int:
+        """How many steps of a loop are run: fewer, or more, by what its number of steps differs from that of the
+        first loop, so that ``results[t + 1]`` is there in each step.
+        """
+        self._count = loop.count if self._count is None else self._count
+        beside = sympy.sympify(expression_of(loop.count - self._count))
+        is_near = bool(beside.is_Integer) and abs(int(beside)) <= _MOST_BESIDE
+        return self.n_steps + (int(beside) if is_near else 0)
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""
@@ -672,6 +734,10 @@ class RolledLoops(Reader):
         :raises NotRolledError: for a tensor of one of the steps before the last one
         """
         return self._results.value(leaf)
+
+
+def _is_least(one: Any, others: Sequence[Any]) -> bool:
+    return all(statically_known_true(one.count <= other.count) for other in others)
 
 
 def _is_apart(value: Any) -> bool:

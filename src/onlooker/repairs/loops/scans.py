@@ -150,9 +150,10 @@ def _carries(
 
     def begun(one: Any, other: Any) -> bool:
         if isinstance(other, Result) and other.before:
-            if not isinstance(one, Outer):
-                return False
-            return carries.setdefault(other.place, one.tensor) is one.tensor
+            # what a step reads from a list may be what it begins with as well
+            begin = loop.begun.get(one.place) if isinstance(one, Result) else None
+            begin = one.tensor if isinstance(one, Outer) else begin
+            return begin is not None and carries.setdefault(other.place, begin) is begin
         return bool(one == other)
 
     for number, (one, other) in enumerate(zip(first, body, strict=False)):

@@ -108,6 +108,8 @@ class StepRecorder:
         self._later: dict[int, Blanks] = {}
         #: rows with the number of the step that has read them
         self._rows_read: dict[Rows, tuple[int, Any]] = {}
+        #: the rows that stand for items of lists in the step that runs, by the identity of the items
+        self._of_lists: dict[int, torch.Tensor] = {}
         #: the conditions on numbers of steps that are noted
         self._known: set[Any] = set()
         self.states = WrittenStates(results)
@@ -121,6 +123,8 @@ class StepRecorder:
         """
         name = name_of(func)
         self.note_conditions(loop)
+        if loop.items:
+            args, kwargs = self._with_rows(loop, func, args, kwargs)
         if func in _NUMBERS and loop.numbers is not None and is_of_ints(args[0]):
             return self._number(loop, loop.numbers, args[0])
         if func in _BRACKETS and loop.numbers is not None:
@@ -274,6 +278,8 @@ class StepRecorder:
         """A step is over, and with it the copies of the rows that it wrote."""
         self.note_conditions(loop)
         self.states.forget_rows()
+        self._of_lists.clear()
+        loop.items.clear()
 
     def note_conditions(self, loop: Loop) -> None:
         """Notes the conditions on numbers of the step that the model itself demands, as by
@@ -524,6 +530,58 @@ class StepRecorder:
         self._note(loop, operation, [row])
         self._remember(loop, row)
         self._rows_read[rows] = len(loop.steps), row
+        return row
+
+    def _with_rows(
+        self, loop: Loop, func: Callable[..., Any], args: Any, kwargs: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Arguments with rows of the results of another loop for items of lists that the step has read.
+
+        The last item, say, stays where the second step had it as a tensor from outside at the same place: in the
+        last step it is the item of that step too.
+        """
+        number = len(loop.steps[-1])
+        later = loop.steps[1][number:] if len(loop.steps) > 2 else []
+        second = next((one for one in later if one.rows is None), None)
+        known = leaves_of(second.arguments, object) if second and second.function is func else []
+        places = iter(known)
+
+        def of_list(leaf: Any) -> Any:
+            expected = next(places, None)
+            if isinstance(expected, Outer) and id(leaf) in loop.items:
+                end = self._results.end_of(leaf)
+                if end is not None and id(end) == expected.number:
+                    return leaf
+            return self._row_of_list(loop, leaf)
+
+        args, kwargs = mapped((args, kwargs), of_list)
+        return args, kwargs
+
+    def _row_of_list(self, loop: Loop, leaf: Any) -> Any:
+        """The row of the results of another loop for an item of a list that the step has read at its index;
+        other values as they are.
+        """
+        found = self._results.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
+        if found is None or found.loop is loop or found.place not in found.loop.stacked:
+            return leaf
+        number, step = len(loop.steps[-1]), len(loop.steps) - 1
+        whole = found.loop.stacked[found.place]
+        rows = [
+            self._rows(loop, whole, (self._results.index_of(read, found, step),))
+            for read in loop.items.get(id(leaf), ())
+        ]
+        # an item in the middle may be that of an index that grows and of one that falls
+        second = loop.steps[1][number : number + 1] if step > 1 else []
+        expected = [one for one in rows if [Operation(None, rows=one)] == second]
+        known = self._of_lists.get(id(leaf))
+        if not rows or (known is not None and (len(rows) == 1 or not expected)):
+            return leaf if known is None else known
+        end = self._results.end_of(leaf) if step == 0 else None
+        if end is not None:
+            loop.begun[number, 0] = end
+        row = self._row(loop, (expected or rows)[0])
+        loop.shares(row)  # to write to it is to write to the item
+        self._of_lists[id(leaf)] = row
         return row
 
     def _rows(self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...]) -> Rows:

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import sympy
 import torch
 
-from ...torch_internals.sizes import statically_known_true
+from ...model_source.frames import is_code_of_model
+from ...model_source.source_loops import name_of_items
+from ...torch_internals.sizes import expression_of, statically_known_true
 from ..numbers.padded_rows import padded_rows
 from ..trace_mode import InVainError
 from .step_numbers import StepNumbers, StepSize, demanded
 
 __all__ = [
     "Constant",
+    "ItemRead",
     "Joined",
     "Loop",
     "NotRolledError",
@@ -192,7 +197,14 @@ class StepIndex:
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(_BY_INDEX)
 
-    __bool__ = __index__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
+    def __index__(self) -> int:
+        frame = sys._getframe(1)
+        is_known = is_code_of_model(frame.f_code.co_filename)
+        name = name_of_items(frame.f_code, frame.f_lasti) if is_known else ""
+        values = frame.f_locals.get(name) if name else None
+        return self.loop.place_in_list(self, values if type(values) is list else None)
+
+    __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +332,14 @@ class Joined:
         return padded_rows(self.whole, self.lengths, greatest, padding_value, padding_side)
 
 
+@dataclass(frozen=True, slots=True)
+class ItemRead:
+    """An item of a list that a step reads at an index; ``beside`` are the items around it, with the item."""
+
+    index: StepIndex
+    beside: tuple[Any, ...]
+
+
 class Driver(Protocol):
     """Runs the steps of loops, and remembers why one of them is no scan."""
 
@@ -336,8 +356,9 @@ class Driver(Protocol):
 class Loop:
     """The steps of one loop: an iterable that stands for a ``range``.
 
-    ``steps`` has the operations of each step that was run. After the loop was rolled, ``finals`` are the
-    results of the last step, and ``stacked`` those of all steps, by their place in a step.
+    ``steps`` has the operations of each step that was run. After the loop was rolled, ``firsts`` and
+    ``finals`` are results of the first and of the last step, and ``stacked`` those of all steps, by their place
+    in a step.
     """
 
     def __init__(self, driver: Driver, first: Any, each: int, count: Any, line: str) -> None:
@@ -348,6 +369,13 @@ class Loop:
         #: the numbers of the steps, of which a step that computes with its index reads one
         self.numbers_of_steps: torch.Tensor | None = None
         self.steps: list[list[Operation]] = []
+        #: how many steps are run, whatever the number of steps of a call
+        self.n_steps = 0
+        #: the items of lists that the step that runs has read, by identity
+        self.items: dict[int, list[ItemRead]] = {}
+        #: what stands for the items that the first step has read, where they are at an end of their list
+        self.begun: dict[Place, torch.Tensor] = {}
+        self.firsts: dict[Place, torch.Tensor] = {}
         self.finals: dict[Place, torch.Tensor] = {}
         self.stacked: dict[Place, torch.Tensor] = {}
         #: the results of all steps, one after another in a dimension, whose sizes are numbers of the steps
@@ -370,6 +398,28 @@ class Loop:
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step of this loop as a tensor."""
         return self._driver.tensor_of(index)
+
+    def place_in_list(self, index: StepIndex, values: list[Any] | None) -> int:
+        """The place of the item of a list that the step reads at an index, if the loop has the steps that are
+        run and no others. An index that falls counts from the number of steps.
+
+        :raises NotRolledError: for a place that hangs on another size, and for what is no list
+        """
+        if values is None:
+            raise self.refused(_BY_INDEX)
+        first = index.first
+        is_of_end = index.each < 0 and isinstance(first, int) and first < 0
+        is_falling = index.each < 0 and not is_of_end
+        begin = sympy.sympify(expression_of(first - self.count if is_falling else first))
+        if index.loop is not self or not self.is_running or not begin.is_Integer:
+            raise self.refused("the item of a list is read at another place than that of the step")
+        begin = int(begin) + (self.n_steps if is_falling else 0)
+        place = begin + index.each * (len(self.steps) - 1)
+        own = place + (len(values) if is_of_end else 0)
+        if 0 <= own < len(values):
+            beside = tuple(values[max(own - 1, 0) : own + 2])
+            self.items.setdefault(id(values[own]), []).append(ItemRead(index, beside))
+        return place
 
     def formula_of(self, expression: Any, step: int, *, plain: bool = False) -> StepSize | None:
         """The formula of an expression in the numbers of a step, as :meth:`StepNumbers.formula_of`.

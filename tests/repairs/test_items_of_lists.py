@@ -72,6 +72,18 @@ SERVED = {
             total = total * 0.5 + one * number
         return total
     """,
+    "numbered pairs": """
+        total = 0
+        for number, (one, row) in enumerate(zip(found, x.unbind(1))):
+            total = total + one * row[:, :1] * number
+        return total
+    """,
+    "beside a range": """
+        total = 0
+        for number, one in zip(range(1, n), found):
+            total = total + one * number + x[:, number, :1]
+        return total
+    """,
     "mean": "return sum(found) / len(found)",
     "without ends": """
         kept = found[1:-1]
@@ -113,6 +125,13 @@ NEVER_WRONG = {
         for t in range(n):
             total = total + found[place] * t
             place += 1
+        return total
+    """,
+    "a zip that is begun": """
+        pairs, total = zip(range(n), found), 0
+        next(pairs)
+        for place, (number, one) in enumerate(pairs):
+            total = total + one * (place + 2 * number)
         return total
     """,
     "a list of pairs": """

@@ -321,10 +321,13 @@ def has_other_rows_read(code: CodeType, instruction: int) -> bool:
     name, loop = _indexed(code, instruction)
     rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
     for node in () if loop is None else _within(loop.body):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            if node.value.id == name:
-                rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
+        if isinstance(node, ast.Subscript) and _is_named(node.value, name):
+            rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
     return bool(rows[ast.Store]) and not rows[ast.Load] <= rows[ast.Store]
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _row_of(key: ast.expr, loop: ast.For) -> tuple[tuple[int, str], ...]:

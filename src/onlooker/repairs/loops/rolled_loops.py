@@ -59,6 +59,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from inspect import GEN_CREATED, getgeneratorstate
 from types import FrameType
 from typing import Any
 
@@ -161,6 +162,42 @@ class _TakenApart(tuple[torch.Tensor, ...]):
         if loop is None:
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """A range of symbolic sizes that another loop goes over beside something else: ``zip(range(n), rows)``."""
+
+    range: Loop
+
+    @property
+    def count(self) -> Any:
+        """How many numbers there are."""
+        return self.range.count
+
+    def row(self, index: StepIndex) -> Any:
+        """The number at an index of the other loop."""
+        return index * self.range.each + self.range.first
+
+
+@dataclass(frozen=True, slots=True)
+class _Zipped:
+    """What ``zip`` goes over: ``parts`` of which each step reads one."""
+
+    parts: Sequence[Any]
+    count: Any
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> _Zipped | None:
+        """As many of the parts as the shortest has; None where that is unknown."""
+        for one in parts:
+            if all(statically_known_true(one.count <= other.count) for other in parts):
+                return cls(parts, one.count)
+        return None
+
+    def row(self, index: StepIndex) -> tuple[Any, ...]:
+        """The parts at an index of a loop."""
+        return tuple(one.row(index) for one in self.parts)
 
 
 class _ResultsApart:
@@ -329,6 +366,8 @@ class RolledLoops(Reader):
         self._busy = False
         self._unseen, self._swaps = contextlib.ExitStack(), contextlib.ExitStack()
         self._lists_are_plain = False
+        #: what ``zip`` gave, by identity
+        self._zips: dict[int, tuple[Any, _Zipped]] = {}
         #: the last loop that was rolled
         self._last: Loop | None = None
         #: the lines of loops whose steps read numbers
@@ -349,12 +388,13 @@ class RolledLoops(Reader):
         """False for a line whose loop is traced step by step; a run is not told of the lines of lists."""
         return line not in (self._unrolled if self._like is None else self._like.unrolled)
 
-    def over(self, parts: _TakenApart | _Listed | _ResultsApart) -> Loop | None:
+    def over(self, parts: Any) -> Loop | None:
         """The steps over the parts of a tensor, as for a ``range``."""
         if self._loop is not None or self._lists_are_plain or not self._may_roll(parts.count):
             return None
         loop = self._loop_of(0, 1, parts.count)
-        if loop is not None and isinstance(parts, _Listed):
+        among = parts.parts if isinstance(parts, _Zipped) else [parts]
+        if loop is not None and any(isinstance(one, _Listed) for one in among):
             loop.is_of_numbers = True
         return loop
 
@@ -427,18 +467,26 @@ class RolledLoops(Reader):
 
     def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
         parts = [self._parts_of(value) for value in values]
-        found = [one for one in parts if one is not None]
-        if not values or len(found) < len(values):
-            return zip(*values, **options)  # noqa: B905 options has it
-        least = next((one for one in found if _is_least(one, found)), None)
-        loop = None if least is None else self.over(least)
-        if loop is None:
+        are_known = bool(parts) and all(one is not None for one in parts)
+        zipped = _Zipped.of(parts) if are_known else None
+        loop = None if zipped is None else self.over(zipped)
+        if zipped is None or loop is None:
             for value in values:
                 self._check_uncounted(value)
             return zip(*values, **options)  # noqa: B905 options has it
-        return (tuple(one.row(index) for one in found) for index in loop)
+        steps = (zipped.row(index) for index in loop)
+        self._zips[id(steps)] = steps, zipped
+        return steps
 
-    def _parts_of(self, values: Any) -> _TakenApart | _Listed | _ResultsApart | None:
+    def _parts_of(self, values: Any) -> Any:
+        """What a loop goes over, with the number of its parts and the part at an index; None for values of which
+        Python itself runs the loop.
+        """
+        steps, zipped = self._zips.get(id(values), (None, None))
+        if steps is not None and getgeneratorstate(steps) == GEN_CREATED:
+            return zipped
+        if isinstance(values, Loop) and self._loop is None:
+            return _Numbers(values)
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
         if isinstance(values, _REVERSED):
@@ -734,10 +782,6 @@ class RolledLoops(Reader):
         :raises NotRolledError: for a tensor of one of the steps before the last one
         """
         return self._results.value(leaf)
-
-
-def _is_least(one: Any, others: Sequence[Any]) -> bool:
-    return all(statically_known_true(one.count <= other.count) for other in others)
 
 
 def _is_apart(value: Any) -> bool:

@@ -102,6 +102,47 @@ class Positions(torch.nn.Module):
         return state
 
 
+class Windows(torch.nn.Module):
+    """Reads some rows at each step, one row apart."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = x.shape[1] - 2
+        rows = [x[:, t : t + 3].softmax(1).sum(1) + x[..., t : t + 2, 0].mean() for t in range(count)]
+        return torch.stack(rows, 1)
+
+
+class Chunks(torch.nn.Module):
+    """Reads whole chunks of three rows, and what is left over by itself."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, -1] * 0
+        for i in range(x.shape[1] // 3):
+            state = torch.tanh(state + x[:, 3 * i : 3 * i + 3].sum(1))
+        return state + x[:, -1]
+
+
+class Floats(torch.nn.Module):
+    """Computes floats from its index: a part of the steps, a discount, a mean so far."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count, state, mean = x.shape[1], x[:, 0] * 0, x[:, 0] * 0
+        for t in range(count):
+            part, each = (t + 1) / count, 1 / (t + 1)
+            mean = mean * (1 - each) + x[:, t] * each
+            state = (1 - part) * state + part * x[:, t] - 0.9**t * mean + (t * 0.5) * (t + 2) ** 0.5
+        return state + mean
+
+
+class FloatsWithInts(torch.nn.Module):
+    """A float and a tensor of ints give a float."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole, total = (x * 10).long(), 0.0
+        for t in range(x.shape[1]):
+            total = total + whole[:, t] * (t / 3) + torch.tensor(t / 3).sin()
+        return total  # type: ignore[return-value]
+
+
 def watched(model: torch.nn.Module) -> InputObserver:
     torch.manual_seed(0)
     observer = InputObserver()
@@ -113,7 +154,11 @@ def watched(model: torch.nn.Module) -> InputObserver:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
-    "kind", [Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond, Filter, Returns, Positions]
+    "kind",
+    [
+        *(Compared, Computed, OfSmallInts, OwnRows, Suppression, EverySecond, Filter, Returns, Positions),
+        *(Windows, Chunks, Floats, FloatsWithInts),
+    ],
 )
 def test_an_index_that_computes_is_a_tensor_of_each_step(kind: type[torch.nn.Module]) -> None:
     model = kind()
@@ -241,12 +286,91 @@ class RowChanged(torch.nn.Module):
         return state
 
 
+class WindowBeyondTheEnd(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[:, t : t + 3].sum(1) for t in range(x.shape[1])], 1)
+
+
+class WindowBeforeTheBegin(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[:, t - 2 : t + 1].sum(1) for t in range(x.shape[1])], 1)
+
+
+class WindowWritten(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, total = x.clone(), x[:, 0] * 0
+        for t in range(x.shape[1] - 2):
+            window = x[:, t : t + 3]
+            window.add_(1.0)
+            total = total + window.sum(1) * t
+        return total
+
+
+class WindowOfWrittenRows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.clone()
+        for t in range(x.shape[1] - 2):
+            state[:, t + 2] = state[:, t : t + 2].sum(1) * 0.5
+        return state
+
+
+class WindowOfAnotherSize(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width, count = x.shape[0], x.shape[1] - x.shape[0] + 1
+        return torch.stack([x[:, t : t + width].sum(1) for t in range(count)], 1)
+
+
+class FloatDecides(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[:, 0] * 0
+        for t in range(x.shape[1]):
+            total = total + x[:, t] if t / x.shape[1] > 0.5 else total
+        return total
+
+
+class FloatReturned(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total, part = x[:, 0] * 0, 0.0
+        for t in range(x.shape[1]):
+            part = t / x.shape[1]
+            total = total + x[:, t] * part
+        return total * part
+
+
+class FloatOfTheStepBefore(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total, part = x[:, 0] * 0, 0.0
+        for t in range(x.shape[1]):
+            total = total + x[:, t] * part
+            part = t / x.shape[1]
+        return total
+
+
+class IntPowers(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = (x * 10).long()
+        total = whole[:, 0] * 0
+        for t in range(x.shape[1]):
+            total = total + whole[:, t] * t**2
+        return total
+
+
+class FloatWithHalf(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[:, 0] * 0
+        for t in range(x.shape[1]):
+            total = total + (x[:, t].half() * (t / 3)).float()
+        return total
+
+
+FLOATS = [FloatDecides, FloatReturned, FloatOfTheStepBefore, IntPowers, FloatWithHalf]
 OTHERS = [RowBefore, EverySecondWritten, OfHalfNumbers, Parity, InPlace]
+WINDOWS = [WindowBeyondTheEnd, WindowBeforeTheBegin, WindowWritten, WindowOfWrittenRows, WindowOfAnotherSize]
 VIEWS = [ViewOfNext, ViewByAnotherName, ViewOfAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("kind", VIEWS + OTHERS)
+@pytest.mark.parametrize("kind", VIEWS + OTHERS + WINDOWS + FLOATS)
 def test_other_uses_of_an_index_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()

@@ -31,8 +31,9 @@ from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
 from .lists_of_numbers import NumberList, number_lists_of
 from .loop_lists import counted_by
+from .step_indices import StepFloat, StepIndex
 from .step_numbers import NumberOrigin, StepSize, Total
-from .steps import Constant, Loop, StepIndex, mapped
+from .steps import Constant, Loop, mapped
 
 __all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
 
@@ -65,7 +66,7 @@ def may_hold(value: Any) -> bool:
     if isinstance(value, tuple):
         # the parts of a tensor that was taken apart, and not the steps of a loop over them
         return any(map(may_hold, tuple.__iter__(value)))
-    return not isinstance(value, (torch.Tensor, Loop, StepIndex, *_WHOLE, *_NUMBERS))
+    return not isinstance(value, (torch.Tensor, Loop, StepIndex, StepFloat, *_WHOLE, *_NUMBERS))
 
 
 class KeptBetweenSteps:
@@ -287,7 +288,7 @@ def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = fro
     """A value without the tensors in it: equal for two values that differ in tensors alone, and in the
     symbols of the same ``numbers`` of steps.
     """
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, StepFloat)):
         return torch.Tensor
     if isinstance(value, StepIndex):
         return StepIndex, str(value.first), value.each

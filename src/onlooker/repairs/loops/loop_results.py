@@ -16,7 +16,8 @@ import torch
 
 from ...torch_internals.sizes import statically_known_true
 from .lists_of_numbers import PartOfList
-from .steps import ItemRead, Loop, Place, StepIndex
+from .step_indices import ItemRead, StepIndex
+from .steps import Loop, Place
 
 __all__ = ["LoopResults", "ResultsOfSteps"]
 

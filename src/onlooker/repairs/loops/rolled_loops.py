@@ -30,8 +30,8 @@ Step 0 differs from step 1 in one place alone: it has a tensor from outside wher
 ``h`` after the loop is that of the last step, ``last``. A result of any other step, read alone, raises.
 A sum that begins with the number 0, as ``sum(x.unbind(1))`` does, begins with zeros.
 
-The index is no int: it is added to, and reads rows, and whatever else is done with it raises, but for
-comparisons that are alike in all steps. Where the first step differs, as with ``if t == 0`` or with a
+The index is no int (:mod:`.step_indices`): it is added to, reads rows, computes floats and is a tensor beside
+tensors; whatever else is done with it raises, but for comparisons that are alike in all steps. Where the first step differs, as with ``if t == 0`` or with a
 state that is None before it, it is traced by itself, and the scan has the others; so is the last step, as
 with ``if t == n - 1``, where that is not enough. A loop whose path hangs on its index otherwise, or on a
 number that it counts, is never rolled.
@@ -68,7 +68,7 @@ import torch
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
-from ...model_source.source_loops import MADE_TENSORS, is_copied, list_extended_by, readers_of_list
+from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
@@ -78,7 +78,6 @@ from ...torch_internals.sizes import (
     ShapeEnv,
     expression_of,
     free_unbacked_symbols,
-    statically_known_true,
 )
 from ...torch_internals.tracing import (
     disable_proxy_modes_tracing,
@@ -92,11 +91,13 @@ from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .lists_of_numbers import joined_numbers
-from .loop_results import LoopResults, ResultsOfSteps
+from .loop_parts import Listed, Numbers, Pieces, ResultsApart, TakenApart, Zipped
+from .loop_results import LoopResults
 from .scans import roll
+from .step_indices import StepFloat, StepIndex
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder, is_of_ints
-from .steps import Loop, NotRolledError, StepIndex, mapped
+from .steps import Loop, NotRolledError, mapped
 from .whole_rows import WholeRows, is_about
 
 __all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "RolledLoops", "Rolling"]
@@ -133,178 +134,6 @@ class Rolling:
     ends: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
-
-
-class _TakenApart(tuple[torch.Tensor, ...]):
-    """The result of ``unbind``: parts of a tensor, of which a loop reads one a step."""
-
-    loops: RolledLoops
-    whole: torch.Tensor
-    dim: int
-    count: Any
-
-    def row(self, index: StepIndex) -> Any:
-        """The part at an index of a loop."""
-        if self.loops.rows is not None:
-            self.loops.rows.read_by_steps(tuple(super().__iter__()))
-        key: Any = (*[slice(None)] * self.dim, index)
-        return self.whole[key]
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.row(key) if isinstance(key, StepIndex) else super().__getitem__(key)
-
-    def __iter__(self) -> Iterator[Any]:
-        loop = self.loops.over(self)
-        return super().__iter__() if loop is None else map(self.row, loop)
-
-    def __reversed__(self) -> Iterator[Any]:
-        loop = self.loops.over(self)
-        if loop is None:
-            return reversed(tuple(super().__iter__()))
-        return map(self.row, loop.backwards())
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """A range of symbolic sizes that another loop goes over beside something else: ``zip(range(n), rows)``."""
-
-    range: Loop
-
-    @property
-    def count(self) -> Any:
-        """How many numbers there are."""
-        return self.range.count
-
-    def row(self, index: StepIndex) -> Any:
-        """The number at an index of the other loop."""
-        return index * self.range.each + self.range.first
-
-
-@dataclass(frozen=True, slots=True)
-class _Zipped:
-    """What ``zip`` goes over: ``parts`` of which each step reads one."""
-
-    parts: Sequence[Any]
-    count: Any
-
-    @classmethod
-    def of(cls, parts: Sequence[Any]) -> _Zipped | None:
-        """As many of the parts as the shortest has; None where that is unknown."""
-        for one in parts:
-            if all(statically_known_true(one.count <= other.count) for other in parts):
-                return cls(parts, one.count)
-        return None
-
-    def row(self, index: StepIndex) -> tuple[Any, ...]:
-        """The parts at an index of a loop."""
-        return tuple(one.row(index) for one in self.parts)
-
-
-class _ResultsApart:
-    """A list of the results of a loop that another loop goes over, one a step."""
-
-    def __init__(self, run: ResultsOfSteps) -> None:
-        self._whole, self.count = run.stacked(), run.count
-
-    def row(self, index: StepIndex) -> Any:
-        """The result at an index of the other loop."""
-        return self._whole[index]
-
-
-class _Listed(tuple[Any, ...]):
-    """What ``tolist()`` gives of a tensor with an unknown number of rows: numbers, of which a loop reads
-    those of one row a step. The tuple itself is empty, and whatever else reads it ends the trace.
-    """
-
-    #: a function, so that nobody takes what the loops remember for a part of the model
-    loops: Callable[[], RolledLoops]
-    rows: torch.Tensor
-    line: str
-
-    @classmethod
-    def of(cls, loops: RolledLoops, rows: torch.Tensor, line: str) -> _Listed:
-        """The numbers of these rows, which a line of the model asks for."""
-        listed = cls()
-        listed.loops, listed.rows, listed.line = lambda: loops, rows, line
-        return listed
-
-    @property
-    def count(self) -> Any:
-        """The number of rows."""
-        return self.rows.shape[0]
-
-    def row(self, index: StepIndex) -> Any:
-        """The numbers of the row at an index of a loop, or its number."""
-        row = self.rows[index]
-        return row.item() if row.ndim == 0 else [one.item() for one in row.unbind(0)]
-
-    def __iter__(self) -> Iterator[Any]:
-        loop = self.loops().over(self)
-        return iter(self.plain()) if loop is None else map(self.row, loop)
-
-    def __reversed__(self) -> Iterator[Any]:
-        loop = self.loops().over(self)
-        return reversed(self.plain()) if loop is None else map(self.row, loop.backwards())
-
-    def plain(self) -> Any:
-        """The list itself."""
-        with self.loops().lists_are_plain():
-            return list(self.rows.tolist())
-
-    def as_tensor(self, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-        """What ``torch.tensor`` makes of the list."""
-        device = torch.get_default_device() if device is None else device
-        is_bool = self.rows.dtype is torch.bool
-        return self.rows.to(device, dtype or (torch.bool if is_bool else torch.int64))
-
-    def refused(self, *_: Any) -> Any:
-        """Raises what ends the trace: the list is read in another way than by a loop."""
-        failure = NotRolledError(self.line, "the list is read in another way than by a loop")
-        raise self.loops().failed(failure)
-
-    def __len__(self) -> int:
-        if is_copied(sys._getframe(1)):  # ``tuple`` and ``list`` go on without a length
-            raise TypeError("the parts are those of all steps")
-        return int(self.refused())
-
-    __getitem__ = __contains__ = __add__ = __radd__ = __mul__ = __rmul__ = refused
-    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __hash__ = __bool__ = refused
-
-
-class _Pieces(_Listed):
-    """What ``torch.split(whole, lengths.tolist())`` gives: parts of a tensor, of which a loop reads one a
-    step.
-    """
-
-    _whole: torch.Tensor
-    _listed: _Listed
-    _begins: _Listed
-    _dim: int
-
-    @classmethod
-    def parts(cls, whole: torch.Tensor, listed: _Listed, dim: int, line: str) -> _Pieces:
-        """The parts of a tensor, of these lengths."""
-        pieces, lengths = cls(), listed.rows
-        pieces.loops, pieces.rows, pieces.line = listed.loops, lengths, line
-        pieces._whole, pieces._listed, pieces._dim = whole, listed, dim
-        pieces._begins = _Listed.of(listed.loops(), lengths.cumsum(0) - lengths, line)
-        demanded(lengths.sum().item() == whole.shape[dim])
-        return pieces
-
-    def row(self, index: StepIndex) -> Any:
-        """The part at an index of a loop."""
-        begin, length = self._begins.row(index), self._listed.row(index)
-        return torch.narrow(self._whole, self._dim, begin, length)
-
-    def joined(self, func: Callable[..., Any], dim: int = 0, **others: Any) -> Any:
-        """What a function makes of all parts."""
-        if func is torch.stack or others or dim % self._whole.ndim != self._dim:
-            return func(self.plain(), dim, **others)
-        return torch.cat([self._whole], dim)
-
-    def plain(self) -> Any:
-        """The parts themselves."""
-        return torch.split(self._whole, self._listed.plain(), self._dim)
 
 
 class RolledLoops(Reader):
@@ -367,7 +196,7 @@ class RolledLoops(Reader):
         self._unseen, self._swaps = contextlib.ExitStack(), contextlib.ExitStack()
         self._lists_are_plain = False
         #: what ``zip`` gave, by identity
-        self._zips: dict[int, tuple[Any, _Zipped]] = {}
+        self._zips: dict[int, tuple[Any, Zipped]] = {}
         #: the last loop that was rolled
         self._last: Loop | None = None
         #: the lines of loops whose steps read numbers
@@ -393,8 +222,8 @@ class RolledLoops(Reader):
         if self._loop is not None or self._lists_are_plain or not self._may_roll(parts.count):
             return None
         loop = self._loop_of(0, 1, parts.count)
-        among = parts.parts if isinstance(parts, _Zipped) else [parts]
-        if loop is not None and any(isinstance(one, _Listed) for one in among):
+        among = parts.parts if isinstance(parts, Zipped) else [parts]
+        if loop is not None and any(isinstance(one, Listed) for one in among):
             loop.is_of_numbers = True
         return loop
 
@@ -468,7 +297,7 @@ class RolledLoops(Reader):
     def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
         parts = [self._parts_of(value) for value in values]
         are_known = bool(parts) and all(one is not None for one in parts)
-        zipped = _Zipped.of(parts) if are_known else None
+        zipped = Zipped.of(parts) if are_known else None
         loop = None if zipped is None else self.over(zipped)
         if zipped is None or loop is None:
             for value in values:
@@ -486,7 +315,7 @@ class RolledLoops(Reader):
         if steps is not None and getgeneratorstate(steps) == GEN_CREATED:
             return zipped
         if isinstance(values, Loop) and self._loop is None:
-            return _Numbers(values)
+            return Numbers(values)
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
         if isinstance(values, _REVERSED):
@@ -499,9 +328,9 @@ class RolledLoops(Reader):
             run = self._results.in_a_row(values) if self._loop is None else None
             is_whole = run is not None and (run.begin, run.end) == (0, len(values))
             if run is not None and is_whole and run.place in run.loop.stacked:
-                return _ResultsApart(run)
+                return ResultsApart(run)
             self._check_uncounted(values)
-        return values if isinstance(values, (_TakenApart, _Listed)) else None
+        return values if isinstance(values, (TakenApart, Listed)) else None
 
     @contextlib.contextmanager
     def lists_are_plain(self) -> Iterator[None]:
@@ -525,7 +354,7 @@ class RolledLoops(Reader):
         if frame is None or not readers or not (self._of_numbers or readers <= MADE_TENSORS):
             return None
         line = line_of(frame)
-        return _Listed.of(self, tensor, line) if self._rolls_at(line) else None
+        return Listed.of(self, tensor, line) if self._rolls_at(line) else None
 
     def _listed_in_step(self, loop: Loop, tensor: torch.Tensor) -> Any:
         """What stands for ``tensor.tolist()`` where a step extends a list by it; None for any other use."""
@@ -608,10 +437,10 @@ class RolledLoops(Reader):
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""
-        if self._loop is not index.loop:
+        if self._loop is None:
             raise index.loop.refused("its index is read outside of its steps")
         with swapped(self, "_busy", True):
-            return self._recorder.tensor_of(index)
+            return self._recorder.tensor_of(self._loop, index)
 
     def _decided(self, condition: Any) -> bool:
         """The answer for a size; a number of steps that is a value is checked when the program runs."""
@@ -677,18 +506,18 @@ class RolledLoops(Reader):
         """Records the functions of a step, and gives the results of a loop to others."""
         if func in _SPLITS and not self._busy and self._loop is None:
             return self._apart(func, *args, **kwargs)
-        if func in _CUTS and any(isinstance(one, _Listed) for one in (*args, *kwargs.values())):
+        if func in _CUTS and any(isinstance(one, Listed) for one in (*args, *kwargs.values())):
             return self._cut(*args, **kwargs)
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
-        if func in _JOINS and isinstance(args[0], _Pieces) and self._loop is None:
+        if func in _JOINS and isinstance(args[0], Pieces) and self._loop is None:
             return args[0].joined(func, *args[1:], **kwargs)
-        if func in _OF_NUMBERS and isinstance(args[0], _Listed) and self._loop is None:
+        if func in _OF_NUMBERS and isinstance(args[0], Listed) and self._loop is None:
             return args[0].as_tensor(*args[1:], **kwargs)
         if self._busy or is_about(func):
             return func(*args, **kwargs)
         for one in (*args, *kwargs.values()):
-            if isinstance(one, _Listed):
+            if isinstance(one, Listed):
                 one.refused()
         if not self._has_results:
             return func(*args, **kwargs)
@@ -718,7 +547,7 @@ class RolledLoops(Reader):
         parts = func(tensor, dim)  # the last that is asked, since list() asks for the length next
         if not self._may_roll(count):
             return parts
-        apart = _TakenApart(parts)
+        apart = TakenApart(parts)
         apart.loops, apart.whole, apart.dim, apart.count = self, tensor, place, count
         return apart
 
@@ -731,7 +560,7 @@ class RolledLoops(Reader):
         is_plain = lengths.rows.ndim > 1 or self._loop is not None or not self._rolls_at(line)
         if is_plain:
             return torch.split(tensor, lengths.plain(), dim)
-        return _Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
+        return Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
 
     def roll(self, loop: Loop) -> None:
         """Makes the scan, and remembers which of its results stand for those of the steps.
@@ -761,10 +590,17 @@ class RolledLoops(Reader):
 
     @staticmethod
     def plain(result: Any) -> Any:
-        """Returns a result of the model, in which what ``unbind`` gave is a tuple."""
-        if not any(map(_is_apart, tree_leaves(result, is_leaf=_is_apart))):
+        """Returns a result of the model, in which what ``unbind`` gave is a tuple.
+
+        :raises NotRolledError: for a result with a float that a step computes from its index
+        """
+        leaves = tree_leaves(result, is_leaf=_is_apart)
+        for leaf in leaves:
+            if isinstance(leaf, StepFloat):
+                raise leaf.loop.refused("a float of one of its steps is read after it")
+        if not any(map(_is_apart, leaves)):
             return result
-        return tree_map_only(_TakenApart, _as_tuple, result, is_leaf=_is_apart)
+        return tree_map_only(TakenApart, _as_tuple, result, is_leaf=_is_apart)
 
     def left_number(self, error: Exception | None) -> NotRolledError | None:
         """The error that a loop is no scan, where an error of torch is about a number of a step that Python
@@ -785,10 +621,10 @@ class RolledLoops(Reader):
 
 
 def _is_apart(value: Any) -> bool:
-    return isinstance(value, _TakenApart)
+    return isinstance(value, TakenApart)
 
 
-def _as_tuple(parts: _TakenApart) -> tuple[torch.Tensor, ...]:
+def _as_tuple(parts: TakenApart) -> tuple[torch.Tensor, ...]:
     return tuple(tuple.__iter__(parts))
 
 

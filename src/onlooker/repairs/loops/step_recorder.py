@@ -24,12 +24,14 @@ from ...torch_internals.sizes import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
     SymNode,
+    expression_of,
     statically_known_true,
 )
 from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
+from .step_indices import StepFloat, StepIndex
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
@@ -39,7 +41,6 @@ from .steps import (
     Result,
     Rows,
     Size,
-    StepIndex,
     leaves_of,
     mapped,
     memory_of,
@@ -135,9 +136,12 @@ class StepRecorder:
             args = self._with_tensor(loop, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
-        if func in _MAKES_TENSORS and isinstance(args[0], StepIndex):
-            number = self.tensor_of(args[0])
-            dtype = kwargs.get("dtype") or torch.int64
+        if func in _MAKES_TENSORS and isinstance(args[0], (StepIndex, StepFloat)):
+            if isinstance(args[0], StepFloat):
+                number, usual = args[0].tensor, torch.get_default_dtype()
+            else:
+                number, usual = self.tensor_of(loop, args[0]), torch.int64
+            dtype = kwargs.get("dtype") or usual
             return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
@@ -262,11 +266,11 @@ class StepRecorder:
         step.append(operation)
         return numbers.number(NumberOrigin(len(step) - 1), len(loop.steps) - 1)
 
-    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+    def tensor_of(self, loop: Loop, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor without dimensions."""
-        loop, numbers = index.loop, index.loop.numbers_of_steps
-        if numbers is None:
-            raise loop.refused("its index is read before its steps")
+        numbers = loop.numbers_of_steps
+        if numbers is None or index.loop is not loop:
+            raise loop.refused("its index is read outside of its steps")
         number = self._row(loop, self._rows(loop, numbers, (StepIndex.of(loop, 0, 1),)))
         if index.each != 1:
             number = self._compute(loop, torch.mul, (number, index.each), {})
@@ -433,7 +437,10 @@ class StepRecorder:
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
-        entries, is_cut = _of_one_row(loop, key)
+        entries, width = _begins_of_cuts(loop, key)
+        if width is not None and width > 1:
+            return self._window(loop, tensor, entries, width)
+        is_cut = width == 1
         first, rest = _in_two(loop, entries, tensor.ndim)
         if not is_cut and (self.states.is_written(tensor) or _has_other_rows_read()):
             if self.states.begin(loop, tensor):
@@ -483,6 +490,23 @@ class StepRecorder:
             row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row
 
+    def _window(
+        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: int
+    ) -> torch.Tensor:
+        """Several rows from the index on, as ``x[:, t : t + 3]`` reads them."""
+        (*before, index), _ = _in_two(loop, entries, tensor.ndim)
+        if self.states.is_written(tensor) or self._is_of(loop, tensor) or index.loop is not loop:
+            raise loop.refused("a step reads several rows of what the steps compute")
+        if _is_early(loop) and not _are_within(tensor, len(before), index, width):
+            raise loop.refused("a step may read beyond the rows of a tensor")
+        places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})
+        places = self._compute(loop, torch.add, (places, self.tensor_of(loop, index)), {})
+        whole = self._compute(loop, torch.index_select, (tensor, len(before), places), {})
+        key = tuple(slice(None) if isinstance(one, StepIndex) else one for one in entries)
+        rows: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (whole, key), {})
+        loop.shares(rows)  # they are a view for Python: nobody may write to them
+        return rows
+
     def _place(
         self, loop: Loop, tensor: torch.Tensor, first: tuple[Any, ...]
     ) -> tuple[int, torch.Tensor]:
@@ -492,7 +516,9 @@ class StepRecorder:
             raise loop.refused("it reads the index of another loop")
         if _is_early(loop) and not _is_within(tensor, len(before), index):
             raise loop.refused("a step may read beyond the rows of its own results")
-        return len(before), self._compute(loop, torch.unsqueeze, (self.tensor_of(index), 0), {})
+        return len(before), self._compute(
+            loop, torch.unsqueeze, (self.tensor_of(loop, index), 0), {}
+        )
 
     def _put(
         self,
@@ -664,6 +690,14 @@ def _is_within(tensor: torch.Tensor, dim: int, index: StepIndex) -> bool:
         return is_row and statically_known_true(greatest < tensor.shape[dim])
 
 
+def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: int) -> bool:
+    """True where so many rows from an index on are there in each step: the graph holds for such sizes."""
+    with WithoutFunctions():  # the model reads none of these sizes
+        least, greatest = index.ends
+        conditions = (least >= 0, greatest + width <= tensor.shape[dim])
+        return all(statically_known_true(one) or bool(one) for one in conditions)
+
+
 def _has_other_rows_read() -> bool:
     frame = frame_of_model()
     return frame is not None and has_other_rows_read(frame.f_code, frame.f_lasti)
@@ -708,18 +742,19 @@ def _in_two(
     return (*[slice(None)] * dim, key[places[0]]), (*before, *after)
 
 
-def _of_one_row(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
-    """The key with ``t`` for ``t : t + 1``, and True where it had that."""
-    found, is_cut = list(entries), False
+def _begins_of_cuts(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], int | None]:
+    """The key with ``t`` for ``t : t + 3``, and how many rows that are; None where it had no such slice."""
+    found, width = list(entries), None
     for number, entry in enumerate(entries):
         if isinstance(entry, slice) and leaves_of(entry, StepIndex):
             begin, end = entry.start, entry.stop
             if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
                 raise loop.refused("a step reads a slice that grows with its index")
-            if begin.each != end.each or not statically_known_true(end.first - begin.first == 1):
-                raise loop.refused("a step reads several rows at its index")
-            found[number], is_cut = begin, True
-    return tuple(found), is_cut
+            distance = sympy.sympify(expression_of(end.first - begin.first))
+            if begin.each != end.each or not distance.is_Integer or distance < 1:
+                raise loop.refused("a step reads as many rows as its index says")
+            found[number], width = begin, int(distance)
+    return tuple(found), width
 
 
 def _text_of_entry(entry: Any) -> str:

@@ -8,9 +8,6 @@ expressions, numbers by class and value.
 
 from __future__ import annotations
 
-import functools
-import operator
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,16 +15,14 @@ from typing import Any, Protocol
 import sympy
 import torch
 
-from ...model_source.frames import is_code_of_model
-from ...model_source.source_loops import name_of_items
 from ...torch_internals.sizes import expression_of, statically_known_true
 from ..numbers.padded_rows import padded_rows
 from ..trace_mode import InVainError
+from .step_indices import BY_INDEX, ItemRead, StepIndex
 from .step_numbers import StepNumbers, StepSize, demanded
 
 __all__ = [
     "Constant",
-    "ItemRead",
     "Joined",
     "Loop",
     "NotRolledError",
@@ -37,7 +32,6 @@ __all__ = [
     "Result",
     "Rows",
     "Size",
-    "StepIndex",
     "leaves_of",
     "mapped",
     "memory_of",
@@ -47,13 +41,7 @@ __all__ = [
 
 #: the number of an operation in its step, and that of one of its results
 Place = tuple[int, int]
-#: a function of two values
-_Compute = Callable[[Any, Any], Any]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
-_BY_INDEX = "what a step does depends on its index"
-_OF_INDEX = "a step computes a number from its index, which is another constant in each step"
-#: the dtypes of tensors without dimensions beside which a tensor of an int gives what the int does
-_AS_NUMBERS = frozenset({torch.int64, torch.float32, torch.float64})
 _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
@@ -65,146 +53,6 @@ class NotRolledError(InVainError):
     def __init__(self, line: str, reason: str, *, at_ends: bool = False) -> None:
         super().__init__(line, reason)
         self.at_ends = at_ends
-
-
-def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
-    """A method of an index that computes with the index as a tensor where the other one is a tensor."""
-
-    def decorated(method: _Compute) -> _Compute:
-        @functools.wraps(method)
-        def either(index: StepIndex, other: Any) -> Any:
-            if isinstance(other, torch.Tensor):
-                return compute(index.tensor_beside(other), other)
-            return method(index, other)
-
-        return either
-
-    return decorated
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepIndex:
-    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
-    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor.
-    """
-
-    loop: Loop
-    #: how often which numbers are in ``first``: a sum of sizes that a step makes is none of the graph
-    terms: tuple[tuple[int, Any], ...]
-    each: int
-
-    @classmethod
-    def of(cls, loop: Loop, first: Any, each: int) -> StepIndex:
-        """The index of the steps of a loop."""
-        return cls(loop, ((1, first),), each)
-
-    @property
-    def first(self) -> Any:
-        """The index of the first step."""
-        numbers = [value if count == 1 else count * value for count, value in self.terms]
-        return sum(numbers[1:], numbers[0])
-
-    @_or_of_tensors(operator.add)
-    def __add__(self, other: Any) -> Any:
-        return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
-
-    @_or_of_tensors(operator.sub)
-    def __sub__(self, other: Any) -> Any:
-        return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
-
-    @_or_of_tensors(lambda own, other: other - own)
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other
-
-    def __neg__(self) -> Any:
-        return self * -1
-
-    @_or_of_tensors(operator.mul)
-    def __mul__(self, other: Any) -> Any:
-        if type(other) is not int or not other:
-            self._computes()
-        terms = tuple((count * other, value) for count, value in self.terms)
-        return StepIndex(self.loop, terms, self.each * other)
-
-    def _computes(self, *_: Any) -> Any:
-        raise self.loop.refused(_OF_INDEX)
-
-    __radd__, __rmul__ = __add__, __mul__
-    __truediv__ = _or_of_tensors(torch.div)(_computes)
-    __rtruediv__ = _or_of_tensors(lambda own, other: torch.div(other, own))(_computes)
-    __pow__ = _or_of_tensors(torch.pow)(_computes)
-    __rpow__ = _or_of_tensors(lambda own, other: torch.pow(other, own))(_computes)
-    __mod__ = _or_of_tensors(torch.remainder)(_computes)
-    __rmod__ = _or_of_tensors(lambda own, other: torch.remainder(other, own))(_computes)
-    __floordiv__ = _or_of_tensors(torch.floor_divide)(_computes)
-    __rfloordiv__ = _or_of_tensors(lambda own, other: torch.floor_divide(other, own))(_computes)
-
-    def tensor_beside(self, other: torch.Tensor) -> torch.Tensor:
-        """The index as a tensor, where it computes with the other one what a number would."""
-        if not other.ndim and other.dtype not in _AS_NUMBERS:
-            raise self.loop.refused("the loop index is used with a number of a small dtype")
-        return self.loop.tensor_of(self)
-
-    def _number(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
-            self._decides()
-        return value
-
-    @_or_of_tensors(operator.lt)
-    def __lt__(self, other: Any) -> Any:
-        # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
-        number, (least, greatest) = self._number(other), self.ends
-        if statically_known_true(greatest < number):
-            return True
-        if statically_known_true(least >= number):
-            return False
-        raise self.loop.refused(_BY_INDEX, at_ends=True)
-
-    @_or_of_tensors(operator.le)
-    def __le__(self, other: Any) -> Any:
-        return self.__lt__(self._number(other) + 1)
-
-    @_or_of_tensors(operator.gt)
-    def __gt__(self, other: Any) -> Any:
-        return not self.__le__(other)
-
-    @_or_of_tensors(operator.ge)
-    def __ge__(self, other: Any) -> Any:
-        return not self.__lt__(other)
-
-    @_or_of_tensors(operator.eq)
-    def __eq__(self, other: Any) -> Any:
-        number, (least, greatest) = self._number(other), self.ends
-        if statically_known_true(greatest < number) or statically_known_true(least > number):
-            return False
-        raise self.loop.refused(_BY_INDEX, at_ends=True)
-
-    def is_behind(self, other: StepIndex) -> bool:
-        """True for an index that the other one had in a step before, and has in no step that comes."""
-        distance = (other.first - self.first) * (1 if other.each > 0 else -1)
-        return self.each == other.each and bool(statically_known_true(distance > 0))
-
-    @_or_of_tensors(operator.ne)
-    def __ne__(self, other: Any) -> Any:
-        return not self == other
-
-    @property
-    def ends(self) -> tuple[Any, Any]:
-        """The least and the greatest index."""
-        last = self.first + self.each * (self.loop.count - 1)
-        return (self.first, last) if self.each > 0 else (last, self.first)
-
-    def _decides(self, *_: Any) -> Any:
-        raise self.loop.refused(_BY_INDEX)
-
-    def __index__(self) -> int:
-        frame = sys._getframe(1)
-        is_known = is_code_of_model(frame.f_code.co_filename)
-        name = name_of_items(frame.f_code, frame.f_lasti) if is_known else ""
-        values = frame.f_locals.get(name) if name else None
-        return self.loop.place_in_list(self, values if type(values) is list else None)
-
-    __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +180,6 @@ class Joined:
         return padded_rows(self.whole, self.lengths, greatest, padding_value, padding_side)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRead:
-    """An item of a list that a step reads at an index; ``beside`` are the items around it, with the item."""
-
-    index: StepIndex
-    beside: tuple[Any, ...]
-
-
 class Driver(Protocol):
     """Runs the steps of loops, and remembers why one of them is no scan."""
 
@@ -406,7 +246,7 @@ class Loop:
         :raises NotRolledError: for a place that hangs on another size, and for what is no list
         """
         if values is None:
-            raise self.refused(_BY_INDEX)
+            raise self.refused(BY_INDEX)
         first = index.first
         is_of_end = index.each < 0 and isinstance(first, int) and first < 0
         is_falling = index.each < 0 and not is_of_end

@@ -27,7 +27,8 @@ import torch
 
 from ...torch_internals.modes import WithoutFunctions
 from .loop_results import LoopResults
-from .steps import Loop, Rows, StepIndex, memory_of, name_of
+from .step_indices import StepIndex
+from .steps import Loop, Rows, memory_of, name_of
 
 __all__ = ["WrittenStates", "result_of_write"]
 

@@ -1,0 +1,213 @@
+"""What a loop goes over: parts of a tensor, the numbers of one, results of another loop, a range, and these together.
+
+Each knows how many parts it has in a call, and gives the part at the index of a step::
+
+    for x, n in zip(rows.unbind(1), lengths.tolist()):       a row of a tensor, and a number, of each step
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...model_source.source_loops import is_copied
+from ...torch_internals.sizes import statically_known_true
+from .loop_results import ResultsOfSteps
+from .step_indices import StepIndex
+from .step_numbers import demanded
+from .steps import Loop, NotRolledError
+from .whole_rows import WholeRows
+
+__all__ = ["Listed", "Numbers", "Pieces", "ResultsApart", "TakenApart", "Zipped"]
+
+
+class GoesOver(Protocol):
+    """Rolls the loops over these parts; ``rows`` are those that the model takes apart."""
+
+    rows: WholeRows | None
+
+    def over(self, parts: Any) -> Loop | None:
+        """The steps over the parts, as for a ``range``; None where Python itself runs the loop."""
+
+    def failed(self, error: NotRolledError) -> NotRolledError:
+        """Remembers an error, which the model may catch, and gives it."""
+
+    def lists_are_plain(self) -> AbstractContextManager[None]:
+        """Inside the block ``tolist()`` is that of torch."""
+
+
+class TakenApart(tuple[torch.Tensor, ...]):
+    """The result of ``unbind``: parts of a tensor, of which a loop reads one a step."""
+
+    loops: GoesOver
+    whole: torch.Tensor
+    dim: int
+    count: Any
+
+    def row(self, index: StepIndex) -> Any:
+        """The part at an index of a loop."""
+        if self.loops.rows is not None:
+            self.loops.rows.read_by_steps(tuple(super().__iter__()))
+        key: Any = (*[slice(None)] * self.dim, index)
+        return self.whole[key]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.row(key) if isinstance(key, StepIndex) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        return super().__iter__() if loop is None else map(self.row, loop)
+
+    def __reversed__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        if loop is None:
+            return reversed(tuple(super().__iter__()))
+        return map(self.row, loop.backwards())
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A range of symbolic sizes that another loop goes over beside something else: ``zip(range(n), rows)``."""
+
+    range: Loop
+
+    @property
+    def count(self) -> Any:
+        """How many numbers there are."""
+        return self.range.count
+
+    def row(self, index: StepIndex) -> Any:
+        """The number at an index of the other loop."""
+        return index * self.range.each + self.range.first
+
+
+@dataclass(frozen=True, slots=True)
+class Zipped:
+    """What ``zip`` goes over: ``parts`` of which each step reads one."""
+
+    parts: Sequence[Any]
+    count: Any
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> Zipped | None:
+        """As many of the parts as the shortest has; None where that is unknown."""
+        for one in parts:
+            if all(statically_known_true(one.count <= other.count) for other in parts):
+                return cls(parts, one.count)
+        return None
+
+    def row(self, index: StepIndex) -> tuple[Any, ...]:
+        """The parts at an index of a loop."""
+        return tuple(one.row(index) for one in self.parts)
+
+
+class ResultsApart:
+    """A list of the results of a loop that another loop goes over, one a step."""
+
+    def __init__(self, run: ResultsOfSteps) -> None:
+        self._whole, self.count = run.stacked(), run.count
+
+    def row(self, index: StepIndex) -> Any:
+        """The result at an index of the other loop."""
+        return self._whole[index]
+
+
+class Listed(tuple[Any, ...]):
+    """What ``tolist()`` gives of a tensor with an unknown number of rows: numbers, of which a loop reads
+    those of one row a step. The tuple itself is empty, and whatever else reads it ends the trace.
+    """
+
+    #: a function, so that nobody takes what the loops remember for a part of the model
+    loops: Callable[[], GoesOver]
+    rows: torch.Tensor
+    line: str
+
+    @classmethod
+    def of(cls, loops: GoesOver, rows: torch.Tensor, line: str) -> Listed:
+        """The numbers of these rows, which a line of the model asks for."""
+        listed = cls()
+        listed.loops, listed.rows, listed.line = lambda: loops, rows, line
+        return listed
+
+    @property
+    def count(self) -> Any:
+        """The number of rows."""
+        return self.rows.shape[0]
+
+    def row(self, index: StepIndex) -> Any:
+        """The numbers of the row at an index of a loop, or its number."""
+        row = self.rows[index]
+        return row.item() if row.ndim == 0 else [one.item() for one in row.unbind(0)]
+
+    def __iter__(self) -> Iterator[Any]:
+        loop = self.loops().over(self)
+        return iter(self.plain()) if loop is None else map(self.row, loop)
+
+    def __reversed__(self) -> Iterator[Any]:
+        loop = self.loops().over(self)
+        return reversed(self.plain()) if loop is None else map(self.row, loop.backwards())
+
+    def plain(self) -> Any:
+        """The list itself."""
+        with self.loops().lists_are_plain():
+            return list(self.rows.tolist())
+
+    def as_tensor(self, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+        """What ``torch.tensor`` makes of the list."""
+        device = torch.get_default_device() if device is None else device
+        is_bool = self.rows.dtype is torch.bool
+        return self.rows.to(device, dtype or (torch.bool if is_bool else torch.int64))
+
+    def refused(self, *_: Any) -> Any:
+        """Raises what ends the trace: the list is read in another way than by a loop."""
+        failure = NotRolledError(self.line, "the list is read in another way than by a loop")
+        raise self.loops().failed(failure)
+
+    def __len__(self) -> int:
+        if is_copied(sys._getframe(1)):  # ``tuple`` and ``list`` go on without a length
+            raise TypeError("the parts are those of all steps")
+        return int(self.refused())
+
+    __getitem__ = __contains__ = __add__ = __radd__ = __mul__ = __rmul__ = refused
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __hash__ = __bool__ = refused
+
+
+class Pieces(Listed):
+    """What ``torch.split(whole, lengths.tolist())`` gives: parts of a tensor, of which a loop reads one a
+    step.
+    """
+
+    _whole: torch.Tensor
+    _listed: Listed
+    _begins: Listed
+    _dim: int
+
+    @classmethod
+    def parts(cls, whole: torch.Tensor, listed: Listed, dim: int, line: str) -> Pieces:
+        """The parts of a tensor, of these lengths."""
+        pieces, lengths = cls(), listed.rows
+        pieces.loops, pieces.rows, pieces.line = listed.loops, lengths, line
+        pieces._whole, pieces._listed, pieces._dim = whole, listed, dim
+        pieces._begins = Listed.of(listed.loops(), lengths.cumsum(0) - lengths, line)
+        demanded(lengths.sum().item() == whole.shape[dim])
+        return pieces
+
+    def row(self, index: StepIndex) -> Any:
+        """The part at an index of a loop."""
+        begin, length = self._begins.row(index), self._listed.row(index)
+        return torch.narrow(self._whole, self._dim, begin, length)
+
+    def joined(self, func: Callable[..., Any], dim: int = 0, **others: Any) -> Any:
+        """What a function makes of all parts."""
+        if func is torch.stack or others or dim % self._whole.ndim != self._dim:
+            return func(self.plain(), dim, **others)
+        return torch.cat([self._whole], dim)
+
+    def plain(self) -> Any:
+        """The parts themselves."""
+        return torch.split(self._whole, self._listed.plain(), self._dim)

@@ -1,0 +1,268 @@
+"""The index of a step of a loop that is rolled, and floats that a step computes from it.
+
+Neither is a number of Python, so that nothing decides by it: what a step does must be the same in each. Beside a tensor
+it is a tensor of its step, and in brackets it reads a row::
+
+    h = h + x[:, t] * (t / n)       the row of the step, times a tensor with the index over n
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...model_source.frames import is_code_of_model
+from ...model_source.source_loops import name_of_items
+from ...torch_internals.sizes import statically_known_true
+
+__all__ = ["BY_INDEX", "ItemRead", "StepFloat", "StepIndex"]
+
+#: a function of two values
+_Compute = Callable[[Any, Any], Any]
+BY_INDEX = "what a step does depends on its index"
+_OF_INDEX = "a step computes a number from its index, which is another constant in each step"
+#: the dtypes of tensors without dimensions beside which a tensor of an int gives what the int does
+_AS_NUMBERS = frozenset({torch.int64, torch.float32, torch.float64})
+_FLOATS = (float, torch.SymFloat)
+
+
+class LoopOfIndex(Protocol):
+    """The loop of an index; ``n_steps`` of its steps are run."""
+
+    count: Any
+    n_steps: int
+
+    def refused(self, reason: str, *, at_ends: bool = False) -> Exception:
+        """The error that the loop is no scan."""
+
+    def tensor_of(self, index: StepIndex) -> torch.Tensor:
+        """The index of a step as a tensor."""
+
+    def place_in_list(self, index: StepIndex, values: list[Any] | None) -> int:
+        """The place of the item of a list that the step reads at an index."""
+
+
+def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
+    """A method of an index that computes with the index as a tensor where the other one is a tensor."""
+
+    def decorated(method: _Compute) -> _Compute:
+        @functools.wraps(method)
+        def either(index: StepIndex, other: Any) -> Any:
+            if isinstance(other, torch.Tensor):
+                return compute(index.tensor_beside(other), other)
+            return method(index, other)
+
+        return either
+
+    return decorated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepIndex:
+    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
+    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor.
+    """
+
+    loop: LoopOfIndex
+    #: how often which numbers are in ``first``: a sum of sizes that a step makes is none of the graph
+    terms: tuple[tuple[int, Any], ...]
+    each: int
+
+    @classmethod
+    def of(cls, loop: LoopOfIndex, first: Any, each: int) -> StepIndex:
+        """The index of the steps of a loop."""
+        return cls(loop, ((1, first),), each)
+
+    @property
+    def first(self) -> Any:
+        """The index of the first step."""
+        numbers = [value if count == 1 else count * value for count, value in self.terms]
+        return sum(numbers[1:], numbers[0])
+
+    @_or_of_tensors(operator.add)
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, _FLOATS):
+            return self.as_float() + other
+        return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
+
+    @_or_of_tensors(operator.sub)
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, _FLOATS):
+            return self.as_float() - other
+        return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
+
+    @_or_of_tensors(lambda own, other: other - own)
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    @_or_of_tensors(operator.mul)
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, _FLOATS):
+            return self.as_float() * other
+        if type(other) is not int or not other:
+            self._computes()
+        terms = tuple((count * other, value) for count, value in self.terms)
+        return StepIndex(self.loop, terms, self.each * other)
+
+    def _computes(self, *_: Any) -> Any:
+        raise self.loop.refused(_OF_INDEX)
+
+    @_or_of_tensors(torch.div)
+    def __truediv__(self, other: Any) -> Any:
+        return self.as_float() / other
+
+    @_or_of_tensors(lambda own, other: torch.div(other, own))
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.as_float()
+
+    @_or_of_tensors(torch.pow)
+    def __pow__(self, other: Any) -> Any:
+        return self.as_float() ** other if isinstance(other, _FLOATS) else self._computes()
+
+    @_or_of_tensors(lambda own, other: torch.pow(other, own))
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.as_float() if isinstance(other, _FLOATS) else self._computes()
+
+    __radd__, __rmul__ = __add__, __mul__
+    __mod__ = _or_of_tensors(torch.remainder)(_computes)
+    __rmod__ = _or_of_tensors(lambda own, other: torch.remainder(other, own))(_computes)
+    __floordiv__ = _or_of_tensors(torch.floor_divide)(_computes)
+    __rfloordiv__ = _or_of_tensors(lambda own, other: torch.floor_divide(other, own))(_computes)
+
+    def as_float(self) -> StepFloat:
+        """The index as a float."""
+        return StepFloat(self.loop, self.loop.tensor_of(self).to(torch.float64))
+
+    def tensor_beside(self, other: torch.Tensor) -> torch.Tensor:
+        """The index as a tensor, where it computes with the other one what a number would."""
+        if not other.ndim and other.dtype not in _AS_NUMBERS:
+            raise self.loop.refused("the loop index is used with a number of a small dtype")
+        return self.loop.tensor_of(self)
+
+    def _number(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+            self._decides()
+        return value
+
+    @_or_of_tensors(operator.lt)
+    def __lt__(self, other: Any) -> Any:
+        # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
+        number, (least, greatest) = self._number(other), self.ends
+        if statically_known_true(greatest < number):
+            return True
+        if statically_known_true(least >= number):
+            return False
+        raise self.loop.refused(BY_INDEX, at_ends=True)
+
+    @_or_of_tensors(operator.le)
+    def __le__(self, other: Any) -> Any:
+        return self.__lt__(self._number(other) + 1)
+
+    @_or_of_tensors(operator.gt)
+    def __gt__(self, other: Any) -> Any:
+        return not self.__le__(other)
+
+    @_or_of_tensors(operator.ge)
+    def __ge__(self, other: Any) -> Any:
+        return not self.__lt__(other)
+
+    @_or_of_tensors(operator.eq)
+    def __eq__(self, other: Any) -> Any:
+        number, (least, greatest) = self._number(other), self.ends
+        if statically_known_true(greatest < number) or statically_known_true(least > number):
+            return False
+        raise self.loop.refused(BY_INDEX, at_ends=True)
+
+    def is_behind(self, other: StepIndex) -> bool:
+        """True for an index that the other one had in a step before, and has in no step that comes."""
+        distance = (other.first - self.first) * (1 if other.each > 0 else -1)
+        return self.each == other.each and bool(statically_known_true(distance > 0))
+
+    @_or_of_tensors(operator.ne)
+    def __ne__(self, other: Any) -> Any:
+        return not self == other
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The least and the greatest index."""
+        last = self.first + self.each * (self.loop.count - 1)
+        return (self.first, last) if self.each > 0 else (last, self.first)
+
+    def _decides(self, *_: Any) -> Any:
+        raise self.loop.refused(BY_INDEX)
+
+    def __index__(self) -> int:
+        frame = sys._getframe(1)
+        is_known = is_code_of_model(frame.f_code.co_filename)
+        name = name_of_items(frame.f_code, frame.f_lasti) if is_known else ""
+        values = frame.f_locals.get(name) if name else None
+        return self.loop.place_in_list(self, values if type(values) is list else None)
+
+    __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
+
+
+def _of_float(compute: _Compute, *, is_swapped: bool = False) -> _Compute:
+    """A method of a float of a step, which is a tensor beside a tensor."""
+
+    def computed(own: StepFloat, other: Any) -> Any:
+        number, is_tensor = own.tensor, isinstance(other, torch.Tensor)
+        if is_tensor:
+            number = own.tensor_beside(other)
+        elif isinstance(other, (StepIndex, StepFloat)):
+            other = (other.as_float() if isinstance(other, StepIndex) else other).tensor
+        elif isinstance(other, bool) or not isinstance(other, (*_FLOATS, int, torch.SymInt)):
+            raise own.loop.refused(_OF_INDEX)
+        result = compute(other, number) if is_swapped else compute(number, other)
+        return result if is_tensor else StepFloat(own.loop, result)
+
+    return computed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFloat:
+    """A float that a step computes from its index, as ``t / n``: a tensor of float64 without dimensions. With a
+    tensor it computes what a float would.
+    """
+
+    loop: LoopOfIndex
+    tensor: torch.Tensor
+
+    __add__ = __radd__ = _of_float(torch.add)
+    __mul__ = __rmul__ = _of_float(torch.mul)
+    __sub__, __rsub__ = _of_float(torch.sub), _of_float(torch.sub, is_swapped=True)
+    __truediv__, __rtruediv__ = _of_float(torch.div), _of_float(torch.div, is_swapped=True)
+    __pow__, __rpow__ = _of_float(torch.pow), _of_float(torch.pow, is_swapped=True)
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def tensor_beside(self, other: torch.Tensor) -> torch.Tensor:
+        """The float as a tensor that computes with the other one what a number would."""
+        is_float = other.is_floating_point()
+        if other.is_complex() or (is_float and other.dtype not in _AS_NUMBERS):
+            raise self.loop.refused("a float of a step is used with a number of another dtype")
+        dtype = other.dtype if is_float else torch.get_default_dtype()
+        return self.tensor if dtype is torch.float64 else self.tensor.to(dtype)
+
+    def _decides(self, *_: Any) -> Any:
+        raise self.loop.refused(BY_INDEX)
+
+    __bool__ = __index__ = __int__ = __float__ = __str__ = __format__ = _decides
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __hash__ = _decides
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRead:
+    """An item of a list that a step reads at an index; ``beside`` are the items around it, with the item."""
+
+    index: StepIndex
+    beside: tuple[Any, ...]

@@ -39,6 +39,9 @@ __all__ = [
     "writes",
 ]
 
+#: so far from an end of a list the first item may be that a loop reads: what is farther may be there for its number of
+#: steps alone
+_MOST_BEFORE = 16
 #: the number of an operation in its step, and that of one of its results
 Place = tuple[int, int]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
@@ -251,7 +254,8 @@ class Loop:
         is_of_end = index.each < 0 and isinstance(first, int) and first < 0
         is_falling = index.each < 0 and not is_of_end
         begin = sympy.sympify(expression_of(first - self.count if is_falling else first))
-        if index.loop is not self or not self.is_running or not begin.is_Integer:
+        is_near = bool(begin.is_Integer) and abs(int(begin)) <= _MOST_BEFORE
+        if index.loop is not self or not self.is_running or not is_near:
             raise self.refused("the item of a list is read at another place than that of the step")
         begin = int(begin) + (self.n_steps if is_falling else 0)
         place = begin + index.each * (len(self.steps) - 1)

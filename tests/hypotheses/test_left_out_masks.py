@@ -133,8 +133,29 @@ class SidedEarlier(nn.Module):
         return x.cumsum(1).tanh() if is_long else x.cumsum(1)
 
 
+class OneToken(nn.Module):
+    """Without a mask one token is another matter."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            return x.sin() if x.shape[1] == 1 else x.cumsum(1)
+        return (x * mask[..., None]).cumsum(1)
+
+
+class Both(nn.Module):
+    """Long inputs take another path where both masks are left out."""
+
+    def forward(self, x, mask: torch.Tensor | None = None, other_mask: torch.Tensor | None = None):
+        is_long = x.shape[1] > 64
+        if mask is None and other_mask is None and is_long:
+            return x.sin()
+        for one in (mask, other_mask):
+            x = x if one is None else x * one[..., None]
+        return x.tanh() if is_long else x.cumsum(1)
+
+
 @pytest.mark.parametrize("watched", ["some", "none"])
-@pytest.mark.parametrize("kind", [Sided, SidedEarlier])
+@pytest.mark.parametrize("kind", [Sided, SidedEarlier, OneToken, Both])
 def test_each_of_several_graphs_takes_calls_without_a_mask(kind, watched):
     torch.manual_seed(0)
     model, observer = kind().eval(), InputObserver()
@@ -143,16 +164,18 @@ def test_each_of_several_graphs_takes_calls_without_a_mask(kind, watched):
             model(torch.randn(batch, length, 4))
         if watched == "some":
             model(torch.randn(3, 7, 4), torch.tensor([[0] * 2 + [1] * 5] * 3))
+            model(torch.randn(2, 90, 4), ones(2, 90))
     program = observer.export()
     assert kind is not Sided or len(program.graphs) == 2
     assert program.verify().verified
-    for length in (5, 6, 31, 33, 48, 64, 65, 120):
+    for length in (1, 5, 6, 31, 33, 48, 64, 65, 120):
         x = torch.randn(3, length, 4)
         for given in ([], [ones(3, length)], [ones(3, length).tril()]):
             try:
                 got = program(x, *given)
             except RejectedCallError:
                 assert kind is SidedEarlier
+                assert watched == "none"
                 continue
             torch.testing.assert_close(got, model(x, *given), rtol=1e-4, atol=1e-4)
 

@@ -191,27 +191,28 @@ def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
 def _settle_set(
     program: ProgramGraphs, search: PlanSearch, names: frozenset[str], *, has_own_graph: bool
 ) -> bool:
-    """Traces calls without these tensors: returns True where that is an identity with each graph of the
-    search that serves watched calls; with the others they have to be there. Else, and where it
-    ``has_own_graph``, the graphs of the trace join the program.
+    """Traces calls without these tensors. Graphs of the search that are not shown to be the same take no such
+    calls; where one of them serves watched calls, and where the set ``has_own_graph``, the graphs of the trace
+    join the program. False where no graph of the search is the same as without a single tensor.
     """
     recording = program.prepared.recording
     roots = absent_tensors(search.plan)
     calls = calls_without(search.plan, names, recording.calls, roots)
     other = _search_without(program, search, names, calls)
-    if other is None:
-        return False
-    if not has_own_graph:
-        others = _those_that_differ(program, search, other)
-        if len(others) < len(search.graphs) and not any(map(search.weight, others)):
-            for proven in others:
-                proven.never_absent += (tuple(sorted(names)),)
-            return True
+    differ = list(search.graphs)
+    if other is not None and not has_own_graph:
+        differ = _those_that_differ(program, search, other)
+    is_bound = len(differ) == len(search.graphs)
+    if not is_bound or len(names) > 1:
+        for proven in differ:
+            proven.never_absent += (tuple(sorted(names)),)
+    if other is None or (not is_bound and not any(map(search.weight, differ))):
+        return not is_bound or len(names) > 1
     program.explore(other)
     place = program.searches.index(search)
     is_first = len(calls) * 2 > len(search.plan.calls)
     program.searches.insert(place if is_first else place + 1, other)
-    return False
+    return not is_bound or len(names) > 1
 
 
 def _settle_by_runs(program: ProgramGraphs, search: PlanSearch) -> None:
@@ -302,10 +303,10 @@ def _those_that_differ(
 
     The other one is traced at the sizes of each graph that serves watched calls.
     """
-    for proven in search.graphs:
+    for proven in filter(search.weight, search.graphs):
         own = (symbol.name for symbol in other.plan.symbols)
         sizes = {name: proven.regions[0].sizes[name] for name in own}
-        if search.weight(proven) and not other.holds(sizes):
+        if not other.holds(sizes):
             other.add_sizes(sizes)
     return [
         proven

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...core.call import Call, Signature
-from ...core.contract import Constraint, Region, Way
+from ...core.contract import Constraint, Origin, Region, Way
 from ...core.path import Path
 from ...core.plan import LeafPlan, Plan
 from ...core.sizes.expression import Sizes
@@ -209,24 +209,29 @@ def _left_out(call: Call, roots: Collection[str]) -> frozenset[str]:
 
 def is_proven_wherever(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
     """True for a graph that is proven for all sizes of 2 and more for which ``holds`` says that
-    another graph is.
+    another graph is, and for sizes of 1 as far as the Python of the model decides by them.
 
     Each condition is evaluated at many sizes, at its own numbers and beside them: one that holds
-    at all of them excludes 0 and 1 alone.
+    at all of them excludes 0 alone, and 1 where an operator of torch decided.
     """
     return all(
         constraint.holds(sizes) or not holds(sizes)
         for region in graph.contract.regions
         for constraint in region.constraints
-        for sizes in _sizes_from_two(constraint, dict(graph.sizes))
+        for sizes in _sizes_beside(constraint, dict(graph.sizes))
     )
 
 
-def _sizes_from_two(constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
-    """Sizes of 2 and more at the numbers of a constraint, beside them and elsewhere."""
+def _sizes_beside(constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
+    """Sizes of 2 and more at the numbers of a constraint, beside them and elsewhere; also of 1 for one of the
+    Python of the model.
+    """
+    least = 1 if constraint.origin is Origin.MODEL else 2
     symbols = symbols_in(constraint.formula)
     names = [name for name in general if name in symbols]
-    sizes = sorted(size for size in {*USUAL_SIZES, *numbers_near(constraint.formula)} if size > 1)
+    sizes = sorted(
+        size for size in {*USUAL_SIZES, *numbers_near(constraint.formula)} if size >= least
+    )
     for choice in product(sizes, repeat=len(names)):
         yield {**general, **dict(zip(names, choice, strict=True))}
 

@@ -31,10 +31,10 @@ Step 0 differs from step 1 in one place alone: it has a tensor from outside wher
 A sum that begins with the number 0, as ``sum(x.unbind(1))`` does, begins with zeros.
 
 The index is no int (:mod:`.step_indices`): it is added to, reads rows, computes floats and is a tensor beside
-tensors; whatever else is done with it raises, but for comparisons that are alike in all steps. Where the first step differs, as with ``if t == 0`` or with a
-state that is None before it, it is traced by itself, and the scan has the others; so is the last step, as
-with ``if t == n - 1``, where that is not enough. A loop whose path hangs on its index otherwise, or on a
-number that it counts, is never rolled.
+tensors; whatever else is done with it raises, but for comparisons that are alike in all steps. Where the first
+step differs, as with ``if t == 0`` or with a state that is None before it, it is traced by itself, and the scan
+has the others; so is the last step, as with ``if t == n - 1``, where that is not enough. A loop whose path hangs
+on its index otherwise, or on a number that it counts, is never rolled.
 
 What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
 comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for

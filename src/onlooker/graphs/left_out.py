@@ -33,6 +33,7 @@ from .one_plan.ways import (
     calls_without,
     has_empty_fills,
     is_proven_wherever,
+    ones_that_decide,
     separable_arguments,
     sets_left_out,
     sizes_of_absent,
@@ -182,8 +183,8 @@ def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
         is_wanted = names in watched or (len(names) > 1 and names <= bound)
         if is_bound and not is_wanted:
             continue
-        is_same = _settle_set(program, search, names, has_own_graph=is_bound)
-        if not is_same and not is_bound:
+        is_known = _settle_set(program, search, names, has_own_graph=is_bound)
+        if not is_known and not is_bound:
             bound |= names
     search.bind(bound)
 
@@ -193,7 +194,7 @@ def _settle_set(
 ) -> bool:
     """Traces calls without these tensors. Graphs of the search that are not shown to be the same take no such
     calls; where one of them serves watched calls, and where the set ``has_own_graph``, the graphs of the trace
-    join the program. False where no graph of the search is the same as without a single tensor.
+    join the program. False where no graph of the search is the same without a single tensor.
     """
     recording = program.prepared.recording
     roots = absent_tensors(search.plan)
@@ -201,18 +202,18 @@ def _settle_set(
     other = _search_without(program, search, names, calls)
     differ = list(search.graphs)
     if other is not None and not has_own_graph:
-        differ = _those_that_differ(program, search, other)
-    is_bound = len(differ) == len(search.graphs)
-    if not is_bound or len(names) > 1:
+        differ = _those_that_differ(program, search, other, names)
+    is_known = len(names) > 1 or len(differ) < len(search.graphs)
+    if is_known:
         for proven in differ:
             proven.never_absent += (tuple(sorted(names)),)
-    if other is None or (not is_bound and not any(map(search.weight, differ))):
-        return not is_bound or len(names) > 1
-    program.explore(other)
-    place = program.searches.index(search)
-    is_first = len(calls) * 2 > len(search.plan.calls)
-    program.searches.insert(place if is_first else place + 1, other)
-    return not is_bound or len(names) > 1
+    is_served = len(differ) < len(search.graphs) and not any(map(search.weight, differ))
+    if other is not None and not is_served:
+        program.explore(other)
+        place = program.searches.index(search)
+        is_first = len(calls) * 2 > len(search.plan.calls)
+        program.searches.insert(place if is_first else place + 1, other)
+    return is_known
 
 
 def _settle_by_runs(program: ProgramGraphs, search: PlanSearch) -> None:
@@ -297,9 +298,10 @@ def _search_without(
 
 
 def _those_that_differ(
-    program: ProgramGraphs, search: PlanSearch, other: PlanSearch
+    program: ProgramGraphs, search: PlanSearch, other: PlanSearch, names: frozenset[str]
 ) -> list[ProvenGraph]:
-    """The graphs of a search for all sizes of which no graph of the other one is proven to be the same.
+    """The graphs of a search for all sizes of which no graph of the other one, without some tensors, is proven
+    to be the same.
 
     The other one is traced at the sizes of each graph that serves watched calls.
     """
@@ -308,21 +310,24 @@ def _those_that_differ(
         sizes = {name: proven.regions[0].sizes[name] for name in own}
         if not other.holds(sizes):
             other.add_sizes(sizes)
+    runs = SideRuns(search, program.lab)
+
+    def is_same_as(proven: ProvenGraph, own: ProvenGraph) -> bool:
+        graph, sizes = own.current(), proven.regions[0].sizes
+        return (
+            is_proven_wherever(graph, proven.holds)
+            and not _difference(program, proven, own, other.plan.name)
+            and all(
+                runs.is_same_at(names, {**sizes, **ones})
+                for ones in ones_that_decide(graph, proven.holds)
+            )
+        )
+
     return [
         proven
         for proven in search.graphs
-        if not any(_is_same_as(program, proven, one, other) for one in other.graphs)
+        if not any(is_same_as(proven, own) for own in other.graphs)
     ]
-
-
-def _is_same_as(
-    program: ProgramGraphs, proven: ProvenGraph, other: ProvenGraph, search: PlanSearch
-) -> bool:
-    """True where the other graph, of a search without some arguments, is proven at all sizes of a graph to
-    be the same.
-    """
-    is_proven = is_proven_wherever(other.current(), proven.holds)
-    return is_proven and not _difference(program, proven, other, search.plan.name)
 
 
 def _difference(program: ProgramGraphs, proven: ProvenGraph, other: ProvenGraph, name: str) -> str:

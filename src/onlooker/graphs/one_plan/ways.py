@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 
 from ...core.call import Call, Signature
 from ...core.contract import Constraint, Origin, Region, Way
@@ -41,6 +41,7 @@ __all__ = [
     "joined_ways",
     "left_out_in",
     "limited_ways",
+    "ones_that_decide",
     "separable_arguments",
     "sets_left_out",
     "sizes_of_absent",
@@ -209,24 +210,31 @@ def _left_out(call: Call, roots: Collection[str]) -> frozenset[str]:
 
 def is_proven_wherever(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
     """True for a graph that is proven for all sizes of 2 and more for which ``holds`` says that
-    another graph is, and for sizes of 1 as far as the Python of the model decides by them.
+    another graph is.
 
     Each condition is evaluated at many sizes, at its own numbers and beside them: one that holds
-    at all of them excludes 0 alone, and 1 where an operator of torch decided.
+    at all of them excludes 0 and 1 alone.
     """
     return all(
         constraint.holds(sizes) or not holds(sizes)
         for region in graph.contract.regions
         for constraint in region.constraints
-        for sizes in _sizes_beside(constraint, dict(graph.sizes))
+        for sizes in _sizes_from(2, constraint, dict(graph.sizes))
     )
 
 
-def _sizes_beside(constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
-    """Sizes of 2 and more at the numbers of a constraint, beside them and elsewhere; also of 1 for one of the
-    Python of the model.
+def ones_that_decide(graph: Graph, holds: Callable[[Sizes], bool]) -> Iterator[Sizes]:
+    """Yields sizes with some of 1 for which ``holds`` says that another graph is proven, while this one is not,
+    since the Python of the model decides there: one choice for each condition.
     """
-    least = 1 if constraint.origin is Origin.MODEL else 2
+    for constraint in {c for region in graph.contract.regions for c in region.constraints}:
+        if constraint.origin is Origin.MODEL:
+            choices = _sizes_from(1, constraint, dict(graph.sizes))
+            yield from islice((s for s in choices if holds(s) and not constraint.holds(s)), 1)
+
+
+def _sizes_from(least: int, constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
+    """Sizes from a number on: at the numbers of a constraint, beside them and elsewhere."""
     symbols = symbols_in(constraint.formula)
     names = [name for name in general if name in symbols]
     sizes = sorted(

@@ -136,6 +136,21 @@ class SideRuns:
             raise WayDiffersError("not all sides of its decisions could be tried") from spent
         return limits
 
+    def is_same_at(self, names: Collection[str], sizes: Sizes) -> bool:
+        """True where the model computes without some arguments what the graphs compute, at the sizes of 1 among
+        some sizes, whatever the others are.
+        """
+        runs = WayRuns(self.search, self.lab, self.known, names=frozenset(names))
+        try:
+            side = _Way(self, runs).compared(sizes)
+        except (WayDiffersError, SpentError) as different:
+            logger.info("without %s at %s: %s", ", ".join(sorted(names)), sizes, different)
+            return False
+        ones = {name for name, size in sizes.items() if size == 1}
+        return not side.is_refused and all(
+            symbols_in(condition.formula) <= ones for condition in side.conditions
+        )
+
     def limits_after_a_call(self, before: Sample) -> list[Constraint]:
         """Returns the conditions on sizes under which a call that follows another one is what the graphs
         compute: none where that is so at every size. The other call is the one ``before``, and one on each
@@ -322,6 +337,13 @@ class _Way:
         return names
 
     # -- one run
+
+    def compared(self, sizes: Sizes) -> _Side:
+        """The run of the model at some sizes.
+
+        :raises WayDiffersError: where it differs from the graph
+        """
+        return self._compare(self._with_own_sizes({**sizes, **self._absent}), PositionNumbers())
 
     def _compare(self, sizes: Sizes, numbers: PositionNumbers) -> _Side:
         """The run of the model at some sizes, after it was compared with the graph.

@@ -201,8 +201,8 @@ class RolledLoops(Reader):
         self._last: Loop | None = None
         #: the lines of loops whose steps read numbers
         self.numbered: list[str] = []
-        #: the number of steps of the first loop
-        self._count: Any = None
+        #: of each loop how many steps it has, and how many were run
+        self._counts: list[tuple[Any, int]] = []
         self._results = LoopResults()
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
 
@@ -427,13 +427,17 @@ class RolledLoops(Reader):
         kept.settle(frames_of_model(sys._getframe(1)))
 
     def _steps_of(self, loop: Loop) -> int:
-        """How many steps of a loop are run: fewer, or more, by what its number of steps differs from that of the
-        first loop, so that ``results[t + 1]`` is there in each step.
+        """How many steps of a loop are run: fewer, or more, by what its number of steps differs from that of a
+        loop before, so that ``results[t + 1]`` is there in each step.
         """
-        self._count = loop.count if self._count is None else self._count
-        beside = sympy.sympify(expression_of(loop.count - self._count))
-        is_near = bool(beside.is_Integer) and abs(int(beside)) <= _MOST_BESIDE
-        return self.n_steps + (int(beside) if is_near else 0)
+        found = self.n_steps
+        for count, n_steps in self._counts:
+            beside = sympy.sympify(expression_of(loop.count - count))
+            if beside.is_Integer and abs(n_steps + int(beside) - self.n_steps) <= _MOST_BESIDE:
+                found = n_steps + int(beside)
+                break
+        self._counts.append((loop.count, found))
+        return found
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""

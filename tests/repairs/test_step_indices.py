@@ -129,7 +129,7 @@ class Floats(torch.nn.Module):
         for t in range(count):
             part, each = (t + 1) / count, 1 / (t + 1)
             mean = mean * (1 - each) + x[:, t] * each
-            state = (1 - part) * state + part * x[:, t] - 0.9**t * mean + (t * 0.5) * (t + 2) ** 0.5
+            state = (1 - part) * state + part * x[:, t] - 0.9**t * mean + (t * 0.5 + t) * (t + t / 4 + 2) ** 0.5
         return state + mean
 
 

@@ -87,13 +87,13 @@ class StepIndex:
 
     @_or_of_tensors(operator.add)
     def __add__(self, other: Any) -> Any:
-        if isinstance(other, _FLOATS):
+        if _is_float(other):
             return self.as_float() + other
         return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
 
     @_or_of_tensors(operator.sub)
     def __sub__(self, other: Any) -> Any:
-        if isinstance(other, _FLOATS):
+        if _is_float(other):
             return self.as_float() - other
         return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
 
@@ -106,7 +106,7 @@ class StepIndex:
 
     @_or_of_tensors(operator.mul)
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, _FLOATS):
+        if _is_float(other):
             return self.as_float() * other
         if type(other) is not int or not other:
             self._computes()
@@ -126,11 +126,11 @@ class StepIndex:
 
     @_or_of_tensors(torch.pow)
     def __pow__(self, other: Any) -> Any:
-        return self.as_float() ** other if isinstance(other, _FLOATS) else self._computes()
+        return self.as_float() ** other if _is_float(other) else self._computes()
 
     @_or_of_tensors(lambda own, other: torch.pow(other, own))
     def __rpow__(self, other: Any) -> Any:
-        return other ** self.as_float() if isinstance(other, _FLOATS) else self._computes()
+        return other ** self.as_float() if _is_float(other) else self._computes()
 
     __radd__, __rmul__ = __add__, __mul__
     __mod__ = _or_of_tensors(torch.remainder)(_computes)
@@ -208,6 +208,10 @@ class StepIndex:
         return self.loop.place_in_list(self, values if type(values) is list else None)
 
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, (*_FLOATS, StepFloat))
 
 
 def _of_float(compute: _Compute, *, is_swapped: bool = False) -> _Compute:

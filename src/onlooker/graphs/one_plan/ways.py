@@ -44,6 +44,7 @@ __all__ = [
     "ones_that_decide",
     "separable_arguments",
     "sets_left_out",
+    "sizes_from",
     "sizes_of_absent",
     "watched_ways",
     "without",
@@ -219,21 +220,26 @@ def is_proven_wherever(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
         constraint.holds(sizes) or not holds(sizes)
         for region in graph.contract.regions
         for constraint in region.constraints
-        for sizes in _sizes_from(2, constraint, dict(graph.sizes))
+        for sizes in sizes_from(2, constraint, dict(graph.sizes))
     )
 
 
 def ones_that_decide(graph: Graph, holds: Callable[[Sizes], bool]) -> Iterator[Sizes]:
     """Yields sizes with some of 1 for which ``holds`` says that another graph is proven, while this one is not,
-    since the Python of the model decides there: one choice for each condition.
+    since the Python of the model decides there: one choice for each condition, and the sizes of 1 of all of them.
     """
-    for constraint in {c for region in graph.contract.regions for c in region.constraints}:
-        if constraint.origin is Origin.MODEL:
-            choices = _sizes_from(1, constraint, dict(graph.sizes))
-            yield from islice((s for s in choices if holds(s) and not constraint.holds(s)), 1)
+    ones: dict[str, int] = {}
+    for constraint in dict.fromkeys(c for r in graph.contract.regions for c in r.constraints):
+        choices = sizes_from(1, constraint, dict(graph.sizes))
+        found = (one for one in choices if holds(one) and not constraint.holds(one))
+        for sizes in islice(found, constraint.origin is Origin.MODEL):
+            ones |= {name: size for name, size in sizes.items() if size == 1}
+            yield sizes
+    if len(ones) > 1 and holds({**graph.sizes, **ones}):
+        yield {**graph.sizes, **ones}
 
 
-def _sizes_from(least: int, constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
+def sizes_from(least: int, constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
     """Sizes from a number on: at the numbers of a constraint, beside them and elsewhere."""
     symbols = symbols_in(constraint.formula)
     names = [name for name in general if name in symbols]

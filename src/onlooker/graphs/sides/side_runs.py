@@ -56,7 +56,7 @@ from ...trace.graph import Graph
 from ...trace.operators_alike import run_alike
 from ..identity import are_lengths, is_met, symbols_of_positions
 from ..one_plan.search import PlanSearch
-from ..one_plan.ways import USUAL_SIZES, sizes_of_absent
+from ..one_plan.ways import USUAL_SIZES, sizes_from, sizes_of_absent
 from .graph_runs import GraphRun, GraphRuns
 from .operators_of_runs import thresholds_on_values, value_reads
 from .position_numbers import GREATEST_TRIED, PositionNumbers
@@ -146,9 +146,11 @@ class SideRuns:
         except (WayDiffersError, SpentError) as different:
             logger.info("without %s at %s: %s", ", ".join(sorted(names)), sizes, different)
             return False
-        ones = {name for name, size in sizes.items() if size == 1}
+        ones = {name: size for name, size in sizes.items() if size == 1}
         return not side.is_refused and all(
-            symbols_in(condition.formula) <= ones for condition in side.conditions
+            condition.holds({**others, **ones})
+            for condition in side.conditions
+            for others in sizes_from(2, condition, dict(sizes))
         )
 
     def limits_after_a_call(self, before: Sample) -> list[Constraint]:

@@ -256,6 +256,7 @@ def test_traffic_of_a_language_model(options: dict[str, Any], outside: set[str])
     assert {row.where for row in found.check(record(**options)).violations} == outside
 
 
+@pytest.mark.slow
 def test_a_symbol_that_stands_alone_nowhere_is_solved() -> None:
     model = torch.nn.PixelUnshuffle(2)
     observer = InputObserver()

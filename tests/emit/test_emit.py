@@ -67,6 +67,7 @@ def served(draw: st.DrawFn) -> Served:
     return Served(plan, Contract((region,)), traffic, tuple(f"x{n}" for n in range(len(leaves))), outputs)
 
 
+@pytest.mark.slow
 @given(served(), st.sampled_from(sorted(EMITTERS)), st.integers(1, 4))
 @examples(500)
 def test_no_emitted_corner_is_outside_of_the_contract(graph: Served, kind: str, count: int) -> None:

@@ -63,6 +63,7 @@ def check(model: Any, program: Program) -> None:
         assert sum(served.calls.values()) == len(model.model.layers) * tokens
 
 
+@pytest.mark.slow
 def test_the_layers_of_a_decoder_are_one_program_in_generate(exported: tuple[Any, Programs]) -> None:
     model, programs = exported
     program = programs["layer"]

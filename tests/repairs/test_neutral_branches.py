@@ -111,6 +111,7 @@ def test_images_of_all_sides_are_one_graph(model: nn.Module) -> None:
     assert all(is_exact(program, model, *shape) for shape in IMAGES)
 
 
+@pytest.mark.slow
 def test_frames_of_all_lengths_are_served() -> None:
     """Frames of one window and of several are two graphs, since torch makes other views of one."""
     model = Frames()

@@ -119,6 +119,7 @@ def as_tensors(result: Any) -> list[torch.Tensor]:
     return [one for one in torch.utils._pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", [Padded, LastStates, OfRows])
 def test_graphs_take_other_lengths(kind: type[Layer]) -> None:
     model, observer = watched(kind)

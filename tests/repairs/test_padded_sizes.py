@@ -70,6 +70,7 @@ def remainders_in(program: torch.export.ExportedProgram) -> set[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_sizes_behind_windows_have_no_padding_in_them() -> None:
     model, x = Windows(), torch.randn(2, 32, 40, 3)
     spec = ({1: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO},)

@@ -415,6 +415,7 @@ class Scaled(torch.nn.Module):
         return scaled(kept, level)
 
 
+@pytest.mark.slow
 def test_sizes_that_floats_decide_and_branches_on_values() -> None:
     """What floats of sizes give is one value, and what an operator wants of a float is checked at run time."""
 

@@ -310,12 +310,14 @@ def test_steps_that_read_numbers_are_served_for_other_numbers_of_steps(run: Run)
     assert program.verify().verified
 
 
+@pytest.mark.slow
 def test_a_part_may_be_short_or_empty() -> None:
     model, program = exported(attention_of_parts)
     for lengths in ((1,), (1, 1, 4), (3, 0, 2), (0, 4)):
         assert agree(program, model, lengths), lengths
 
 
+@pytest.mark.slow
 def test_a_width_that_is_computed_from_numbers_is_checked() -> None:
     model, program = exported(blocks, ((2, 4), (4, 2, 6)))
     assert agree(program, model, (8, 2, 4, 4))

@@ -66,6 +66,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_report_names_the_parts_and_their_axes(watched: Path) -> None:
     found = json.loads(run("report", watched / "seen", "--json"))["report"]["entries"]
     axes = {entry["place"]: {row["path"]: row["size"] for row in entry["axes"]} for entry in found}

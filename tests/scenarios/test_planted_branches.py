@@ -471,6 +471,7 @@ def check(n_modules: int, seed: int) -> None:
     assert summary.watched_share >= (0.95 if n_modules >= 100 else 0.9), f"{again}\n{report}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_verified_programs_of_random_modules_are_right(seed: int) -> None:
     check(20, seed)

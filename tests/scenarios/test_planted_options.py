@@ -18,6 +18,7 @@ def check(n_modules: int, seed: int) -> None:
     assert sum(finding.verified for finding in findings) >= 0.6 * n_modules, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_verified_programs_of_random_modules_are_right(seed: int) -> None:
     check(20, seed)

@@ -194,7 +194,8 @@ def _settle_set(
 ) -> bool:
     """Traces calls without these tensors. Graphs of the search that are not shown to be the same take no such
     calls; where one of them serves watched calls, and where the set ``has_own_graph``, the graphs of the trace
-    join the program. False where no graph of the search is the same without a single tensor.
+    join the program. Returns False where every graph of the search differs without one tensor: calls have to
+    bring that tensor then.
     """
     recording = program.prepared.recording
     roots = absent_tensors(search.plan)
@@ -203,11 +204,12 @@ def _settle_set(
     differ = list(search.graphs)
     if other is not None and not has_own_graph:
         differ = _those_that_differ(program, search, other, names)
-    is_known = len(names) > 1 or len(differ) < len(search.graphs)
+    some_are_same = len(differ) < len(search.graphs)
+    is_known = len(names) > 1 or some_are_same
     if is_known:
         for proven in differ:
             proven.never_absent += (tuple(sorted(names)),)
-    is_served = len(differ) < len(search.graphs) and not any(map(search.weight, differ))
+    is_served = some_are_same and not any(map(search.weight, differ))
     if other is not None and not is_served:
         program.explore(other)
         place = program.searches.index(search)

@@ -29,7 +29,7 @@ _JOINS = frozenset({"stack", "cat", "concat", "concatenate", "pad_sequence"})
 _OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor"})
 #: those that are told how many steps a loop has
 _READERS = _JOINS | {"len", "zip", "enumerate", "sum"}
-#: slices that leave out as many items whatever their number
+#: slices that leave out the same number of items at an end, however long the list is
 _PARTS = re.compile(r"(::-1|\d?:(-\d)?)")
 #: what adds each result of a generator to the sum of those before, in the step that gives it
 _IN_STEPS = frozenset({"sum"})

@@ -34,11 +34,18 @@ class ResultOrigin:
     step: int
     place: Place
 
+    @property
+    def ends(self) -> dict[Place, torch.Tensor] | None:
+        """What stands for the results of its step, the first or the last one; None for another step."""
+        if self.step == self.loop.n_steps - 1:
+            return self.loop.finals
+        return None if self.step else self.loop.firsts
+
 
 @dataclass(frozen=True, slots=True)
 class ResultsOfSteps:
-    """The results of the steps of a loop in a row, from ``begin`` on: of all but some of the ``first`` ones and
-    of the ``last`` ones.
+    """The results of the steps of a loop in a row, from ``begin`` on. ``first`` is the number of steps at the begin
+    of the loop whose results are left out, ``last`` that at its end.
     """
 
     loop: Loop
@@ -124,29 +131,27 @@ class LoopResults:
         found = self.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
         if found is None or found.loop.is_running:
             return leaf
-        stacked, is_last = found.loop.stacked, found.step == found.loop.n_steps - 1
-        ends = found.loop.finals if is_last else found.loop.firsts
-        if not (is_last or found.step == 0) or found.place not in {**ends, **stacked}:
+        ends, stacked = found.ends, found.loop.stacked
+        if ends is None or found.place not in {**ends, **stacked}:
             raise found.loop.refused("the result of one of its steps is read after it")
         if found.place not in ends:
-            ends[found.place] = stacked[found.place].select(0, -1 if is_last else 0)
+            ends[found.place] = stacked[found.place].select(0, -1 if found.step else 0)
         return ends[found.place]
 
     def end_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """What stands for a tensor at an end of a list with the results of a loop; None for others."""
         found = self.origin_of(tensor)
-        if found is None:
-            return None
-        is_last = found.step == found.loop.n_steps - 1
-        ends = found.loop.finals if is_last else found.loop.firsts
-        return ends.get(found.place) if is_last or found.step == 0 else None
+        ends = None if found is None else found.ends
+        return None if found is None or ends is None else ends.get(found.place)
 
     def keep_ends(self) -> None:
-        """Reads the ends of lists with results before another loop, whose steps are run out of sight."""
+        """Reads the first and the last item of lists with results before another loop begins, whose steps the
+        trace does not see.
+        """
         for origin in list(self._origins.values()):
-            loop, tensor = origin.loop, origin.tensor()
-            is_end = origin.step in (0, loop.n_steps - 1) and not loop.is_running
-            if is_end and tensor is not None and origin.place in loop.stacked:
+            tensor = None if origin.loop.is_running else origin.tensor()
+            is_end = origin.ends is not None and origin.place in origin.loop.stacked
+            if is_end and tensor is not None:
                 self.value(tensor)
 
     def check_list(self, values: Sequence[Any]) -> None:
@@ -192,25 +197,14 @@ class LoopResults:
         origins = [self.origin_of(value) for value in values]
         begin = 0
         while begin < len(origins):
-            one, end = origins[begin], begin + 1
-            each = 0
-            while one is not None and end < len(origins):
-                before, now = origins[end - 1], origins[end]
-                if before is None or now is None or now.loop is not one.loop:
-                    break
-                distance = now.step - before.step
-                if now.place != one.place or abs(distance) != 1 or each not in (0, distance):
-                    break
-                each, end = distance, end + 1
-            last = origins[end - 1]
+            end = _end_of_row(origins, begin)
+            one, last = origins[begin], origins[end - 1]
             if one is not None and last is not None:
                 least, greatest = sorted((one.step, last.step))
-                run = ResultsOfSteps(
-                    *(one.loop, one.place, begin, each < 0),
-                    *(least, one.loop.n_steps - 1 - greatest),
-                )
-                if max(run.first, run.last) <= _MOST_LEFT_OUT:
-                    return run
+                n_after = one.loop.n_steps - 1 - greatest
+                if max(least, n_after) <= _MOST_LEFT_OUT:
+                    backwards = last.step < one.step
+                    return ResultsOfSteps(one.loop, one.place, begin, backwards, least, n_after)
             begin = end
         return None
 
@@ -272,3 +266,24 @@ class LoopResults:
         if not before and not after:
             return whole
         return torch.cat([*map(self.value, before), whole, *map(self.value, after)], dim)
+
+
+def _end_of_row(origins: Sequence[ResultOrigin | None], begin: int) -> int:
+    """Where results of one operation end that begin at a place, each a step after the one before, or each a
+    step before it.
+    """
+    end, each = begin + 1, 0
+    while end < len(origins):
+        distance = _steps_between(origins[end - 1], origins[end])
+        if abs(distance) != 1 or each not in (0, distance):
+            break
+        each, end = distance, end + 1
+    return end
+
+
+def _steps_between(before: ResultOrigin | None, now: ResultOrigin | None) -> int:
+    """The number of steps between two results of one operation; 0 for other results."""
+    if before is None or now is None:
+        return 0
+    is_same = now.loop is before.loop and now.place == before.place
+    return now.step - before.step if is_same else 0

@@ -278,21 +278,28 @@ class RolledLoops(Reader):
         if self._last is not None and is_long:
             raise self._last.refused("a list with an item of each step is counted")
 
-    def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
+    def _steps_over(self, values: Any) -> Iterator[tuple[StepIndex, Any]] | None:
+        """The index and the part of each step of a loop over values; None where Python itself runs the loop."""
         parts = self._parts_of(values)
-        loop = self.over(parts) if parts is not None else None
-        if parts is None or loop is None:
+        loop = None if parts is None else self.over(parts)
+        if loop is None:
             self._check_uncounted(values)
+            return None
+        return ((index, parts.row(index)) for index in loop)
+
+    def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
+        steps = self._steps_over(values)
+        if steps is None:
             return enumerate(values, start)
-        return ((index + start, parts.row(index)) for index in loop)
+        return ((index + start, part) for index, part in steps)
 
     def _sum(self, values: Any, start: Any = 0) -> Any:
-        parts = self._parts_of(values) if type(values) is list else None
-        loop = self.over(parts) if parts is not None else None
-        if parts is None or loop is None:
+        steps = None
+        if type(values) is list:
+            steps = self._steps_over(values)
+        else:
             self._check_uncounted(values)
-            return sum(values, start)
-        return sum((parts.row(index) for index in loop), start)
+        return sum(values if steps is None else (part for _, part in steps), start)
 
     def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
         parts = [self._parts_of(value) for value in values]
@@ -320,10 +327,10 @@ class RolledLoops(Reader):
             values = values.unbind(0)
         if isinstance(values, _REVERSED):
             _, (items, *_), *place = values.__reduce__()
-            is_begun = place != [len(items) - 1]
-            values = tuple(items) if is_begun else items[::-1]
-            if is_begun:
-                self._check_uncounted(values)
+            if place != [len(items) - 1]:  # some of its items were read
+                self._check_uncounted(items)
+                return None
+            values = items[::-1]
         if type(values) in (list, tuple):
             run = self._results.in_a_row(values) if self._loop is None else None
             is_whole = run is not None and (run.begin, run.end) == (0, len(values))

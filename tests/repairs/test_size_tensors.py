@@ -207,6 +207,55 @@ class Padded(torch.nn.Module):
         return torch.nn.functional.pad(x, (0, whole - x.shape[1])).reshape(x.shape[0], -1, 4)
 
 
+class Mapped(torch.nn.Module):
+    """Makes ints of all sizes at once."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length = map(int, x.shape)
+        return x.reshape(batch * length).cumsum(0)
+
+
+class WholeFrames(torch.nn.Module):
+    """Pads a signal to the length that its layers give back, which is the greatest of three sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.back = torch.nn.Conv1d(1, 2, 8, 4), torch.nn.ConvTranspose1d(2, 1, 8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+        for _ in range(2):
+            length = max(math.ceil((length - 8) / 4) + 1, 1)
+        for _ in range(2):
+            length = (length - 1) * 4 + 8
+        padded = torch.nn.functional.pad(x[:, None], (0, int(length) - x.shape[1]))
+        return self.back(self.there(padded))
+
+
+class MovedThere(torch.nn.Module):
+    """Has a layer follow its input, which is there already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = int(x.shape[1] * 2 / 3)
+        return self.layer.to(x.device)(x[:, :kept, None])
+
+
+@pytest.mark.parametrize("model", [Mapped, WholeFrames, MovedThere])
+def test_ints_of_sizes_beside_what_torch_refuses(model: type[torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    forward = model().eval()
+    program = exported(forward, (rand(2, 80),), (rand(3, 101),))
+    assert len(program.graphs) == 1
+    for shape in ((2, 90), (4, 230), (1, 3)):
+        x = rand(*shape)
+        torch.testing.assert_close(program(x), forward(x))
+    assert program.verify().verified
+
+
 def test_a_float_of_a_size() -> None:
     program = exported(Padded(), (rand(2, 8),), (rand(3, 6),))
     for shape in ((2, 9), (4, 20), (1, 13)):

@@ -61,6 +61,7 @@ REPAIRS: tuple[Repair, ...] = (
     # after a refusal: what is known by torch's words first, then what is tried
     UNGUARDED,
     INNER_GRADIENTS,
+    UNCHANGED_MODULES,
     SIZE_KEYS,
     PLAIN_BOOLS,
     BUFFER_NUMBERS,
@@ -71,7 +72,6 @@ REPAIRS: tuple[Repair, ...] = (
     SIZE_INTS,
     GREATEST_SIZES,
     UNSOLVED_EQUATIONS,
-    UNCHANGED_MODULES,
     NOT_TRACING,
     # after a program that holds for fewer calls than another one would; memory copies are on until then
     ANY_LENGTH,

@@ -21,6 +21,9 @@ of this repair, but of the one that keeps ints of sizes symbolic, until that was
 of torch when the program runs. A model that decides by such a number is traced with that of the
 example again.
 
+sympy has one greatest of three sizes for ``max(max(a, b), c)``, and torch writes the function that it
+takes for it into the program, which no program may have; two functions of two sizes stand there.
+
 A size is no key of a dict for torch, which some code needs to notice (einops takes another way
 then). So sizes are keys only in a trace that is asked for again because of that error.
 
@@ -32,6 +35,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +50,7 @@ from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import free_unbacked_symbols
+from ...torch_internals.tracing import proxy_tensor
 from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of
 
@@ -158,7 +163,26 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
             for name, method in own.items():
                 stack.enter_context(swapped(owner, name, method))
         stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
+        if hasattr(proxy_tensor, "_sym_register"):
+            noted = _with_two_sizes(proxy_tensor._sym_register)
+            stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
         yield
+
+
+def _with_two_sizes(register: Callable[..., None]) -> Callable[..., None]:
+    """The function by which torch notes how a size was computed, with maxima and minima of two."""
+    of_any = {
+        getattr(proxy_tensor, f"_nary_sym_{name}", None): getattr(torch, f"sym_{name}")
+        for name in ("max", "min")
+    }
+
+    def noted(tracer: Any, function: Any, sizes: tuple[Any, ...], size: Any) -> None:
+        of_two = of_any.get(function)
+        if of_two is not None and len(sizes) > 1:
+            function, sizes = of_two, (functools.reduce(of_two, sizes[:-1]), sizes[-1])
+        register(tracer, function, sizes, size)
+
+    return noted
 
 
 class _OfTypes(type):

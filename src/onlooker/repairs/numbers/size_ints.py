@@ -64,7 +64,7 @@ __all__ = [
     "wants_int_first",
 ]
 
-_ASKS = re.compile(r"(?<![\w.])(int|float|len|range|divmod)\(")
+_ASKS = re.compile(r"(?<![\w.])((int|float|len|range|divmod)\(|map\((int|float|len)\b)")
 #: the names that are types, and the functions to which a class that stands for one is that type
 _TYPES = frozenset({"int", "float"})
 _TAKES_TYPES = frozenset({"isinstance", "issubclass", "map", "cast"})
@@ -230,6 +230,8 @@ def is_asked_at(line: str) -> bool:
 
     >>> is_asked_at("zeros(int(index.max()) + 1)"), is_asked_at("print(index)")
     (True, False)
+    >>> is_asked_at("batch, length = map(int, x.shape)")
+    True
     """
     return _ASKS.search(line) is not None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .encoder_padding import ENCODER_PADDING
 from .guard_count import UNGUARDED
+from .idle_autocast import IDLE_AUTOCAST
 from .inner_gradients import INNER_GRADIENTS
 from .loops.hit_rows import HIT_ROWS
 from .loops.recurrent_steps import RECURRENT_STEPS
@@ -53,6 +54,7 @@ REPAIRS: tuple[Repair, ...] = (
     FLOAT_TENSORS,
     RECURRENT_STEPS,
     ENCODER_PADDING,
+    IDLE_AUTOCAST,
     REPEATED_OPERATORS,
     QUICK_NODES,
     QUICK_QUOTIENTS,

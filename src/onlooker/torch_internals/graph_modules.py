@@ -26,6 +26,7 @@ __all__ = [
     "modules_of",
     "nodes_of",
     "nodes_reached",
+    "note_users",
     "placeholders_of",
     "replace_for_others",
     "with_module",
@@ -64,6 +65,16 @@ def changed_graphs(
     finally:
         for module, graph in before:
             module.graph = graph
+
+
+def note_users(graph: Graph) -> None:
+    """Notes each node with the nodes that it reads.
+
+    torch forgets some where a region of autocast ends: nothing that reads such a node could be removed.
+    """
+    for node in graph.nodes:
+        for read in node.all_input_nodes:
+            read.users.setdefault(node)
 
 
 def add_up_sums(graph: Graph) -> None:

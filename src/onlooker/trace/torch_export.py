@@ -49,7 +49,7 @@ from ..repairs.numbers.size_ints import ends_a_trace
 from ..repairs.repair import Attempt, Repair, Retry, Setup, TraceRequest
 from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
 from ..repairs.watched_sizes import WATCHED_SIZES
-from ..torch_internals.graph_modules import add_up_sums, modules_of
+from ..torch_internals.graph_modules import add_up_sums, modules_of, note_users
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import dynamo_config, lazy_graph_module
 from .dim_names import takes_names
@@ -421,6 +421,9 @@ def _export(
         warnings.simplefilter("ignore")
         shapes, model = dynamic_shapes(plan, names), FlatModel.of(flat)
         program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False)
+    modules = modules_of(program)
+    for module in modules:
+        note_users(module.graph)
     decided = given.get(BY_VALUES)
     check_decided(program, decided.symbols if decided is not None else ())
     forget_values(program)
@@ -429,7 +432,7 @@ def _export(
     drop_implied_bounds(program)
     take_weights_apart(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
-    for module in modules_of(program):
+    for module in modules:
         add_up_sums(module.graph)
         module.graph.eliminate_dead_code(_has_effects)
         module.recompile()

@@ -51,6 +51,8 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "avg_pool1d of all": (lambda x: F.avg_pool1d(x, x.shape[2]), (3, 4, 24), (2,)),
     "avg_pool2d of all": (lambda x: F.avg_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
     "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2), (3, 4, 24), (2,)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (2, x.shape[3])), (3, 4, 12, 10), (3,)),
+    "adaptive_max_pool2d of one side": (lambda x: F.adaptive_max_pool2d(x, (None, 1)), (3, 4, 12, 10), (2, 3)),
     "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
     "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),
     "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),
@@ -62,6 +64,37 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "a column that is set to more dimensions": (_last_set(lambda x: x[:, 0][None, None]), (3, 24), (1,)),
     "kron": (lambda x: torch.kron(x, torch.tensor([[1.0, 2.0]])), (3, 24), (1,)),
 }
+
+
+def _even(x: torch.Tensor) -> torch.Tensor:
+    """Half as many places, each the greatest of two."""
+    return F.adaptive_max_pool2d(x[:, :, : x.shape[2] // 2 * 2], (x.shape[2] // 2, x.shape[3]))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(24, 12, 8), (6, 4, 2), (5, 4, 9)])
+def test_adaptive_max_pools_have_the_bits_of_torch(dims: int, shape: tuple[int, ...]) -> None:
+    x = torch.randn(2, 3, *shape[-dims:])
+    pool = getattr(F, f"adaptive_max_pool{dims}d")
+    for size in (1, 2, [1] * dims, *([[None] * (dims - 1) + [1]] if dims > 1 else [])):
+        with reading(SizedOperators()):
+            found = pool(x, size)
+        assert torch.equal(found, pool(x, size))
+    with reading(SizedOperators()):
+        assert torch.equal(pool(x, 2, return_indices=True)[1], pool(x, 2, return_indices=True)[1])
+
+
+def test_places_of_adaptive_max_pools_are_a_size() -> None:
+    model, observer = Uses(_even), InputObserver()
+    with observer(model):
+        for height in (12, 20):
+            model(torch.randn(1, 2, height, height + 3))
+    program = observer.export()
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+    for shape in ((1, 2, 7, 30), (3, 2, 40, 5)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(program(x), model(x), rtol=0, atol=0)
 
 
 def _turned(x: torch.Tensor) -> torch.Tensor:

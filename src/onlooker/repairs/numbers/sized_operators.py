@@ -167,6 +167,28 @@ def _adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     return lines.squeeze(-2)
 
 
+def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
+    """The pooling into as many places as sizes say, where each place is of equally many."""
+
+    def pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        sizes = _numbers(output_size)
+        sizes = sizes * dims if len(sizes) == 1 else sizes
+        plain = all(isinstance(size, int) for size in sizes)
+        if plain or return_indices or len(sizes) != dims:
+            return NotImplemented
+        pooled = input
+        for dim, size in zip(range(-dims, 0), sizes, strict=True):
+            length = input.shape[dim]
+            if size is None or statically_known_true(size == length):
+                continue
+            if length % size != 0:
+                return NotImplemented
+            pooled = pooled.unflatten(dim, (size, length // size)).amax(dim)
+        return pooled
+
+    return pool
+
+
 def _mean_of_all(dims: int) -> Callable[..., Any]:
     """The pooling of all places into one."""
 
@@ -375,6 +397,10 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.max_pool1d: _max_pool1d,
     torch.max_pool1d: _max_pool1d,
     torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
+    **{
+        getattr(torch.nn.functional, f"adaptive_max_pool{dims}d"): _adaptive_max_pool(dims)
+        for dims in (1, 2, 3)
+    },
     torch.take_along_dim: _take_along_dim,
     torch.Tensor.take_along_dim: _take_along_dim,
     torch.combinations: combinations,

@@ -183,7 +183,7 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
                 continue
             if length % size != 0:
                 return NotImplemented
-            pooled = pooled.unflatten(dim, (size, length // size)).amax(dim)
+            pooled = torch.unflatten(pooled, dim, (size, length // size)).amax(dim)
         return pooled
 
     return pool

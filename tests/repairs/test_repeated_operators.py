@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._sympy.functions import FloorDiv
 
 from onlooker import InputObserver, RejectedCallError
@@ -312,4 +313,31 @@ def test_heads_of_a_detector_need_no_simplification(simplified: list[Any]) -> No
     assert not simplified
     for shape in ((3, 3, 33, 47), (1, 3, 81, 36)):
         x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))
+
+
+class FlexibleLayers(nn.Module):
+    """Layers of ``flex_attention``, whose heads are parts of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = nn.ModuleList(nn.Linear(16, 48, bias=False) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for line in self.lines:
+            heads = [part.unflatten(-1, (2, 8)).transpose(1, 2) for part in line(x).chunk(3, -1)]
+            x = x + flex_attention(*heads).transpose(1, 2).flatten(2)
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_layers_of_flexible_attention_take_any_batch() -> None:
+    model, observer = FlexibleLayers().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randn(2, 17, 16))
+        model(torch.randn(3, 17, 16))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(5, 17, 16)
+    with torch.no_grad():
         torch.testing.assert_close(program(x), model(x))

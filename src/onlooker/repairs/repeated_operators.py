@@ -31,10 +31,12 @@ from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import free_unbacked_symbols
 from ..torch_internals.tracing import proxy_tensor
 from ..torch_internals.trees import torch_pytree
-from .repair import Repair
+from .repair import Attempt, Repair, Retry
 
 __all__ = ["REPEATED_OPERATORS", "Blank", "conversion_repeats", "operators_repeat"]
 
+#: what an inner trace says of the size of a memory that it does not know
+_UNKNOWN_SIZE = "vr must not be None for symbol"
 _PLAIN = (
     type(None),
     bool,
@@ -316,6 +318,16 @@ def _shows_its_shape(value: Any) -> bool:
     )
 
 
+def _gives_up(attempt: Attempt) -> Retry | None:
+    """Gives the shapes up where a trace inside of the trace, as that of ``flex_attention``, does not
+    know the sizes of the memory of a part: the parts of one tensor share it, unless they are made anew.
+    """
+    is_unknown = attempt.error is not None and _UNKNOWN_SIZE in str(attempt.error)
+    if not is_unknown or not REPEATED_OPERATORS.is_part_of(attempt.request):
+        return None
+    return Retry(attempt.request.without_repair(REPEATED_OPERATORS))
+
+
 REPEATED_OPERATORS = Repair(
     "repeated operators",
     "torch finds the shape of every result with symbolic arithmetic, more than half of the"
@@ -324,5 +336,6 @@ REPEATED_OPERATORS = Repair(
     until="tests/repairs/test_repeated_operators.py::test_further_layers_compute_no_shapes",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/proxy_tensor.py",
     always=True,
+    failed=_gives_up,
     block=lambda _: operators_repeat(),
 )

@@ -85,6 +85,20 @@ class OfEach(nn.Module):
         return torch.func.vmap(self.transform(of_row))(x)
 
 
+class OfEachOfEach(nn.Module):
+    """A function of each number of each row, by two maps, the inner one of which makes a tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def of_row(row: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(lambda one: self.weight @ one[None])(row) + row.sum()
+
+        return torch.vmap(of_row)(x)
+
+
 class Pulled(nn.Module):
     """A product with the Jacobian."""
 
@@ -118,6 +132,7 @@ MODELS = [
     (lambda: OfEach(torch.func.grad), rows, False),
     (lambda: OfEach(torch.func.jacrev, 2), rows, True),
     (Pulled, rows, False),
+    (OfEachOfEach, rows, False),
 ]
 
 

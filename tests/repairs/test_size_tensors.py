@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import importlib
 import logging
@@ -21,6 +22,14 @@ from onlooker.repairs.trace_mode import reading
 from unreached import Unreached
 
 HERE = sys.modules[__name__]
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """Options of a program beside a model: a parser takes a type by its name, and makes no dtype of it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--factor", type=float)
+    return parser.parse_args(arguments)
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -189,6 +198,7 @@ class Halved(torch.nn.Module):
 
 
 def test_an_int_of_a_size() -> None:
+    assert options(["--size", "3"]).size == 3
     program = exported(Halved(), (rand(2, 8),), (rand(3, 6),))
     for shape in ((2, 9), (4, 20), (1, 13)):
         assert torch.equal(program(rand(*shape)), Halved()(rand(*shape))), shape
@@ -223,11 +233,12 @@ class WholeFrames(torch.nn.Module):
         self.there, self.back = torch.nn.Conv1d(1, 2, 8, 4), torch.nn.ConvTranspose1d(2, 1, 8, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        length = x.shape[1]
+        length = math.ceil(x.shape[1] * 1)
         for _ in range(2):
             length = max(math.ceil((length - 8) / 4) + 1, 1)
         for _ in range(2):
             length = (length - 1) * 4 + 8
+        length = int(math.floor(length / 1))
         padded = torch.nn.functional.pad(x[:, None], (0, int(length) - x.shape[1]))
         return self.back(self.there(padded))
 

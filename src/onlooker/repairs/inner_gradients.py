@@ -26,7 +26,7 @@ from .loops.recurrent_steps import RECURRENT_STEPS
 from .loops.rolled_loops import ROLLED_LOOPS
 from .repair import Attempt, Repair, Retry
 
-__all__ = ["INNER_GRADIENTS"]
+__all__ = ["INNER_GRADIENTS", "TRANSFORM_USED"]
 
 #: files of torch whose functions compute derivatives
 _FILES = (
@@ -35,10 +35,13 @@ _FILES = (
     str(Path(torch.__file__).parent / "_functorch" / "eager_transforms.py"),
 )
 
-#: the words of torch where the trace knows nothing of a result that a derivative computed
+#: our words for a constant that a transform of torch.func has wrapped
+TRANSFORM_USED = "torch.func.grad, or another transform of torch.func, is used"
+#: the words where the trace knows nothing of a result that a derivative computed
 _UNTRACED = (
     "found a fake tensor in the exported program constant",
     "attempted to apply meta conversion to view functorch tensor",
+    TRANSFORM_USED,
 )
 
 
@@ -79,6 +82,6 @@ INNER_GRADIENTS = Repair(
     until="tests/repairs/test_inner_gradients.py",
     link="https://github.com/pytorch/pytorch/issues/153063",
     retry=_in_a_derivative,
-    note="the model computes derivatives: the graph has the operators below autograd",
+    note="the model computes derivatives, or uses vmap: the graph has the operators below autograd",
     block=lambda _: _traced_below_autograd(),
 )

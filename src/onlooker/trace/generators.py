@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ..repairs.inner_gradients import TRANSFORM_USED
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.modes import is_functorch_wrapped_tensor
 
@@ -65,7 +66,6 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
     tensors = [value for value in program.constants.values() if isinstance(value, torch.Tensor)]
     if any(map(is_functorch_wrapped_tensor, tensors)):
         raise NoGraphError(
-            "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a"
-            " constant of the tensor that it is given",
+            f"{TRANSFORM_USED}, and torch.export makes a constant of the tensor that it is given",
             "Compute the derivative outside of the model, or by formulas in it.",
         )

@@ -60,7 +60,7 @@ from ..one_plan.ways import USUAL_SIZES, sizes_from, sizes_of_absent
 from .graph_runs import GraphRun, GraphRuns
 from .operators_of_runs import thresholds_on_values, value_reads
 from .position_numbers import GREATEST_TRIED, PositionNumbers
-from .symbolic_sizes import TooLargeError, WayDiffersError
+from .symbolic_sizes import TooLargeError, WayDiffersError, WayRefusesError
 from .way_runs import RecordedRun, SizesOfModel, WayRuns
 
 __all__ = ["SideRuns"]
@@ -371,8 +371,31 @@ class _Way:
         )
         for changed in others:
             if changed is not None and self._passes_other(values, changed):
-                self._compare_values(graph, changed, sizes, numbers)
+                self._compare_others(graph, changed, sizes, numbers)
         return side
+
+    def _compare_others(
+        self, graph: Graph, values: Values, sizes: Sizes, numbers: PositionNumbers
+    ) -> None:
+        """Compares runs with other values; both may refuse them, as indices that are too large.
+
+        :raises WayDiffersError: where they differ
+        """
+        try:
+            self._compare_values(graph, values, sizes, numbers)
+        except WayRefusesError:
+            if self._takes(graph, values):
+                raise
+
+    def _takes(self, graph: Graph, values: Values) -> bool:
+        try:
+            self._of_search.graph_runs.of(graph, self.runs.arguments(values))
+        except TooLargeError:
+            raise
+        except Exception as error:
+            logger.debug("%s refuses these values as well: %s", graph.name, error)
+            return False
+        return True
 
     def _proven_side(self, graph: Graph, values: Values, sizes: Sizes) -> _Side | None:
         """The run of a large model after another call, where runs without floats prove for all values

@@ -27,8 +27,10 @@ from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
 from ...torch_internals.sizes import SIZE_READS, ConstantSource, ShapeEnv, symbolic_shapes
 
-__all__ = ["SymbolicSizes", "TooLargeError", "WayDiffersError", "plain_of"]
+__all__ = ["SymbolicSizes", "TooLargeError", "WayDiffersError", "WayRefusesError", "plain_of"]
 
+#: functions of torch on symbols, such as ``torch.sym_float``
+_OF_SYMBOLS = frozenset(value for name, value in vars(torch).items() if name.startswith("sym_"))
 _OF_ONE_SIZE = frozenset(
     {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
 )
@@ -36,6 +38,10 @@ _OF_ONE_SIZE = frozenset(
 
 class WayDiffersError(Exception):
     """A way of a call differs from the graph; never seen by a user."""
+
+
+class WayRefusesError(WayDiffersError):
+    """A way of a call that the model refuses; whether the graph does so is not known."""
 
 
 class TooLargeError(WayDiffersError):
@@ -112,8 +118,10 @@ class SymbolicSizes(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Runs a function on plain numbers, and returns its result; a symbol for a size that it
-        reads.
+        reads. What computes with symbols gets them.
         """
+        if func in _OF_SYMBOLS:
+            return func(*args, **kwargs)
         if func is torch.Tensor.__getitem__:
             self._decide_slices(*args)
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)

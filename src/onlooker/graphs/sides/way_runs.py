@@ -36,7 +36,13 @@ from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
 from .operators_of_runs import Step, used_steps
-from .symbolic_sizes import SymbolicSizes, TooLargeError, WayDiffersError, plain_of
+from .symbolic_sizes import (
+    SymbolicSizes,
+    TooLargeError,
+    WayDiffersError,
+    WayRefusesError,
+    plain_of,
+)
 
 __all__ = ["RecordedRun", "SizesOfModel", "WayRuns"]
 
@@ -123,7 +129,8 @@ class WayRuns:
     def recorded(self, values: Mapping[Path, Any], sizes: Sizes) -> RecordedRun | None:
         """A run of the model; None where it refuses the sizes with the arguments as well.
 
-        :raises WayDiffersError: where it refuses them without the arguments alone
+        :raises WayRefusesError: where it refuses sizes that the graphs take
+        :raises WayDiffersError: where a loop cannot be looked at
         """
         arguments = self.arguments(values)
         given = [
@@ -149,7 +156,7 @@ class WayRuns:
             if is_out_of_memory(error):
                 raise TooLargeError(f"{sizes} take more memory than there is") from error
             if self.search.takes(sizes):
-                raise WayDiffersError(f"the model refuses {sizes}: {error}") from error
+                raise WayRefusesError(f"the model refuses {sizes}: {error}") from error
             return None
         if loops.failure is not None:
             raise WayDiffersError(str(loops.failure))

@@ -10,6 +10,8 @@ The expression is read in the source, at the instruction that asks. It counts wh
 but constants, one size, arithmetic, tables of plain values, and functions of Python that have no
 effects. Any other size becomes a constant of the graph, as ever.
 
+``math.ceil(n)`` of an int is ``n``: torch rounds it, and loses the node of the graph that it belongs to.
+
 ``n & 1`` is ``n % 2``, ``n | 1`` is ``n + 1 - n % 2``, ``~n`` is ``-n - 1``, ``n >> 1`` is ``n // 2``,
 and ``divmod`` is a quotient and a remainder: torch has no ``divmod`` and no ``~`` for sizes, and no
 guard can be written of operators on bits.
@@ -144,6 +146,7 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
         "__rdivmod__": lambda size, other: (other // size, other % size),
         "__invert__": lambda size: -size - 1,
         "__deepcopy__": lambda size, memo: size,
+        **dict.fromkeys(("__ceil__", "__floor__", "__trunc__"), lambda size: size),
         **{
             f"__{side}{name}__": _of_bits(getattr(symbolic, f"__{side}{name}__"), of_common)
             for name, of_common in _OF_COMMON_BITS.items()

@@ -67,6 +67,8 @@ __all__ = [
 _ASKS = re.compile(r"(?<![\w.])((int|float|len|range|divmod)\(|map\((int|float|len)\b)")
 #: the names that are types, and the functions to which a class that stands for one is that type
 _TYPES = frozenset({"int", "float"})
+#: the names by which torch takes a dtype; a parser of options takes ``type=int``
+_DTYPE_NAMES = frozenset({"dtype", None})
 _TAKES_TYPES = frozenset({"isinstance", "issubclass", "map", "cast"})
 #: from a file of the model to one that it has a function from, and so on
 _MOST_HOPS = 3
@@ -380,7 +382,8 @@ def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
     for node in ast.walk(tree):
         values: list[ast.expr] = []
         if isinstance(node, ast.Call) and not _knows_types(node.func):
-            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+            named = [keyword.value for keyword in node.keywords if keyword.arg in _DTYPE_NAMES]
+            values = [*node.args, *named]
         elif compared and isinstance(node, ast.Compare):
             values = [node.left, *node.comparators]
         for value in values:

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from onlooker import InputObserver, Program
+from onlooker import ExportError, InputObserver, Program
 from onlooker.graphs.sides import side_runs
 from onlooker.graphs.sides.way_runs import SizesOfModel
 from onlooker.proofs.path_condition import symbol_of
@@ -217,3 +217,61 @@ def test_what_is_computed_from_a_size_of_1_is_no_size_of_its_own() -> None:
     known = SizesOfModel(frozenset({9}), (symbol_of(batch), symbol_of(sequence), 4 + symbol_of(sequence)), ())
     assert known.constants_at(plan, {batch.name: 5, sequence.name: 1}) == {9, 1, 5}
     assert known.constants_at(plan, {batch.name: 5, sequence.name: 2}) == {9}
+
+
+class KeepsScores(torch.nn.Module):
+    """Keeps its last scores, which nothing reads; its first two numbers of a row are indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Embedding(7, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.rows(self.indices(x[:, :2])) + x[:, 2:3, None]
+        self.scores = (rows @ rows.mT).softmax(-1)
+        return self.scores @ rows
+
+    def indices(self, x: torch.Tensor) -> torch.Tensor:
+        return x.long()
+
+
+class StrictLater(KeepsScores):
+    """A later call refuses indices that the first one takes."""
+
+    def indices(self, x: torch.Tensor) -> torch.Tensor:
+        return x.long() if hasattr(self, "scores") else x.long().clamp(0, 6)
+
+
+class KeepsSizes(torch.nn.Module):
+    """Keeps the sizes of a call for another method, which computes a float of them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.height, self.width = x.shape[1:]
+        return self.scaled(x)
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.height / 2.0) + self.width**0.5
+
+
+def _rows_of(count: int) -> torch.Tensor:
+    return torch.cat([torch.randint(0, 7, (count, 2)).float(), torch.rand(count, 2)], 1)
+
+
+@pytest.mark.parametrize("model", [KeepsScores, KeepsSizes])
+def test_a_call_after_one_with_values_that_a_model_refuses(model: type[torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    watched, observer = model(), InputObserver()
+    with torch.no_grad(), observer(watched.eval()):
+        for count in (4, 7):
+            watched(torch.randn(2, count, 4) if model is KeepsSizes else _rows_of(count))
+    assert observer.export().verify().verified
+
+
+def test_a_later_call_that_refuses_what_the_first_one_takes() -> None:
+    watched, observer = StrictLater().eval(), InputObserver()
+    with torch.no_grad(), observer(watched):
+        for count in (4, 7):
+            watched(_rows_of(count))
+            del watched.scores
+    with pytest.raises(ExportError, match="keeps state"):
+        observer.export()

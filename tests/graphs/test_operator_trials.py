@@ -39,6 +39,34 @@ def test_one_row_of_a_quotient_of_sizes_is_served() -> None:
         torch.testing.assert_close(program(ids).logits, expected)
 
 
+class ReadsAgain(torch.nn.Module):
+    """Makes its shape a key, and reads it again where that is none, as in a trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = torch.nn.Parameter(torch.randn(4, 1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.places[: x.shape[1]]
+        try:
+            [shape] = {x.shape: None}
+        except TypeError:
+            shape = x.shape
+        return x.reshape(shape[0] * shape[1], *shape[2:]).cumsum(1)
+
+
+def test_a_shape_that_is_read_again_in_a_trace_alone_tells_nothing() -> None:
+    model, observer = ReadsAgain(), InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randn(1, 2, 10, 4))
+        model(torch.randn(2, 3, 12, 4))
+    program = observer.export()
+    assert program.verify().verified
+    for shape in ((1, 1, 20, 4), (3, 4, 1, 4)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(program(x), model(x))
+
+
 class OneRowLess(torch.nn.Module):
     """``view`` asks for ``n % (batch - 1) == 0``, which divides by 0 where the trial is."""
 

@@ -238,7 +238,7 @@ class WholeFrames(torch.nn.Module):
             length = max(math.ceil((length - 8) / 4) + 1, 1)
         for _ in range(2):
             length = (length - 1) * 4 + 8
-        length = int(math.floor(length / 1))
+        length = math.floor(length / 1)
         padded = torch.nn.functional.pad(x[:, None], (0, int(length) - x.shape[1]))
         return self.back(self.there(padded))
 

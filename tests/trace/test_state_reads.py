@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import warnings
 from typing import Any
 
@@ -391,3 +392,44 @@ def test_a_state_that_refused_calls_write_is_tried_before_a_served_one(scale: fl
     assert program.verify().verified is verified
     assert ("the model keeps state" in program.report.text()) is not verified
     assert len(model.table) == 64
+
+
+#: what beartype makes of ``def forward(self, parts: list[torch.Tensor])``, in short
+_CHECKED = """
+def forward(self, parts):
+    if not isinstance(parts[draw(32) % len(parts)], Tensor):
+        raise TypeError
+    return unchecked(self, parts)
+"""
+
+
+class ChecksItems(nn.Module):
+    """Joins the tensors of a list, of which a checker of types looks at one that it draws."""
+
+    def unchecked(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(parts, 1).cumsum(1)
+
+
+class ReadsDrawn(ChecksItems):
+    """Draws an item itself, beside the checker."""
+
+    def unchecked(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        return parts[random.getrandbits(8) % len(parts)].cumsum(1)
+
+
+@pytest.mark.parametrize(("kind", "serves"), [(ChecksItems, True), (ReadsDrawn, False)])
+def test_an_item_that_a_checker_of_types_draws_is_no_reading(kind: type[ChecksItems], serves: bool) -> None:
+    space = {"draw": random.getrandbits, "Tensor": torch.Tensor, "unchecked": kind.unchecked}
+    exec(compile(_CHECKED, f"<@beartype({kind.__qualname__}.forward) at 0x7f>", "exec"), space)
+    model, observer = type(kind.__name__, (kind,), {"forward": space["forward"]})(), InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (5, 7):
+            model([torch.randn(2, length), torch.randn(2, length)])
+    if not serves:
+        with pytest.raises(ExportError, match="changes what it reads, random"):
+            observer.export()
+        return
+    program = observer.export()
+    assert program.verify().verified
+    parts = [torch.randn(3, 9), torch.randn(3, 9)]
+    torch.testing.assert_close(program(parts), model(parts))

@@ -73,7 +73,8 @@ class TraceRequest:
     """The request for a trace.
 
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
-    lines of loops that are traced step by step, ``ends`` those of loops whose first step is, twice where
+    lines of loops that are traced step by step, ``unrolled_here`` those that are so at the sizes of this
+    trace, ``ends`` those of loops whose first step is, twice where
     the last one is too, ``refused_rows`` the rows of loops at some lines of which
     the model itself makes an error, ``decided`` those of branches on sizes that Python
     decides. ``value_error`` is the error of torch about a branch on a value, after which values decide.
@@ -84,6 +85,7 @@ class TraceRequest:
     on: frozenset[Repair] = frozenset()
     off: frozenset[Repair] = frozenset()
     unrolled: tuple[str, ...] = ()
+    unrolled_here: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     refused_rows: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
@@ -99,8 +101,17 @@ class TraceRequest:
         """Returns the request without a repair, which may be wanted again."""
         return replace(self, on=self.on - {repair})
 
-    def unrolling(self, lines: Iterable[str]) -> TraceRequest:
-        """Returns the request with the loops at some lines of the model traced step by step."""
+    @property
+    def not_rolled(self) -> tuple[str, ...]:
+        """The lines of all loops that are traced step by step."""
+        return (*self.unrolled, *self.unrolled_here)
+
+    def unrolling(self, lines: Iterable[str], *, here: bool = False) -> TraceRequest:
+        """Returns the request with the loops at some lines of the model traced step by step; ``here`` at the
+        sizes of this trace alone.
+        """
+        if here:
+            return replace(self, unrolled_here=(*self.unrolled_here, *lines))
         return replace(self, unrolled=(*self.unrolled, *lines))
 
     def deciding(self, line: str) -> TraceRequest:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .caught_calls import CAUGHT_CALLS
 from .encoder_padding import ENCODER_PADDING
 from .guard_count import UNGUARDED
 from .idle_autocast import IDLE_AUTOCAST
@@ -55,6 +56,7 @@ REPAIRS: tuple[Repair, ...] = (
     RECURRENT_STEPS,
     ENCODER_PADDING,
     IDLE_AUTOCAST,
+    CAUGHT_CALLS,
     REPEATED_OPERATORS,
     QUICK_NODES,
     QUICK_QUOTIENTS,
@@ -102,9 +104,9 @@ def anew(request: TraceRequest) -> TraceRequest:
     """The request for another trace of the same model, which begins where one ended.
 
     Whether values decide is found out again, unless sizes are values themselves; and so it is whether
-    rows that are taken apart are whole.
+    rows that are taken apart are whole, and whether loops stay as they are that do so at some sizes alone.
     """
-    request = replace(request, off=request.off - {WHOLE_ROWS})
+    request = replace(request, off=request.off - {WHOLE_ROWS}, unrolled_here=())
     if request.sizes_are_values:
         return request
     return replace(request.dropping(BY_VALUES), value_error=None)

@@ -193,7 +193,7 @@ class FlatRun:
         refused = (*request.refused_rows, *self.hits.ends.items())
         numbered = tuple(dict.fromkeys(self.loops.numbered))
         return Rolling(
-            rolled, self._n_steps, visited, refused, request.ends, numbered, request.unrolled
+            rolled, self._n_steps, visited, refused, request.ends, numbered, request.not_rolled
         )
 
     def is_of_steps(self, atom: Atom) -> bool:
@@ -283,13 +283,13 @@ class FlatRun:
         self.branches = NeutralBranches(request.decided if has_branches else None)
         ranges = self._ranges = RangeTensors()
         self.hits = HitRows(
-            request.unrolled,
+            request.not_rolled,
             refused=request.refused_rows,
             reach=self._held,
             is_rolling=lambda: self.loops.is_rolling,
         )
         self.loops = RolledLoops(
-            request.unrolled,
+            request.not_rolled,
             self.rows,
             self._n_steps,
             reach=self._held,

@@ -21,8 +21,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
+import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -91,6 +93,8 @@ _DRAWING = (
     *("betavariate", "triangular", "randint", "randrange", "getrandbits", "choice", "choices"),
     *("sample", "shuffle", "randn", "normal", "binomial", "permutation", "standard_normal"),
 )
+#: the code that beartype makes around a function
+_CHECKER = "<@beartype("
 
 
 class StateReads:
@@ -172,7 +176,8 @@ class StateReads:
     def _watched_draws(self, holder: ObjectState) -> Iterator[None]:
         """Inside the block a float that a function of ``random`` or ``numpy.random`` draws is a
         stand-in: many models draw a number for their training, and ask for it there alone. Whatever
-        else is drawn is a reading.
+        else is drawn is a reading, but for what checks the types of arguments: of a list it checks an
+        item that it draws, and it raises or does nothing.
         """
         path, module = holder.path, holder.value
         known = [holder.read()]
@@ -190,10 +195,22 @@ class StateReads:
 
             return drawn
 
+        def told(frame: FrameType, event: str, function: Any) -> None:
+            if event not in ("c_call", "c_return"):
+                return
+            is_drawn = isinstance(getattr(function, "__self__", None), random.Random)
+            if not is_drawn or not frame.f_code.co_filename.startswith(_CHECKER):
+                return
+            if event == "c_call" and not holder.equal(known[0], holder.read()):
+                self.read(path)
+            known[0] = holder.read()
+
         with contextlib.ExitStack() as stack:
             for name in _DRAWING:
                 if hasattr(module, name):
                     stack.enter_context(swapped(module, name, watching(getattr(module, name))))
+            stack.callback(sys.setprofile, sys.getprofile())
+            sys.setprofile(told)
             yield
         if not holder.equal(known[0], holder.read()):
             self.read(path)

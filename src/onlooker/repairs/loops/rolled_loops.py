@@ -517,8 +517,8 @@ class RolledLoops(Reader):
         """Records the functions of a step, and gives the results of a loop to others."""
         if func in _SPLITS and not self._busy and self._loop is None:
             return self._apart(func, *args, **kwargs)
-        if func in _CUTS and any(isinstance(one, Listed) for one in (*args, *kwargs.values())):
-            return self._cut(*args, **kwargs)
+        if func in _CUTS and (parts := self._cut(*args, **kwargs)) is not None:
+            return parts
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
         if func in _JOINS and isinstance(args[0], Pieces) and self._loop is None:
@@ -565,13 +565,31 @@ class RolledLoops(Reader):
     def _cut(
         self, tensor: torch.Tensor, split_size_or_sections: Any = None, dim: int = 0, **options: Any
     ) -> Any:
+        """The parts of ``split``: of the lengths in a list that is read in steps, or of one length each."""
         lengths = options.get("split_size", split_size_or_sections)
+        if not isinstance(lengths, Listed):
+            return self._equal_parts(tensor, lengths, dim)
         frame = frame_of_model()
         line = line_of(frame) if frame is not None else ""
         is_plain = lengths.rows.ndim > 1 or self._loop is not None or not self._rolls_at(line)
         if is_plain:
             return torch.split(tensor, lengths.plain(), dim)
         return Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
+
+    def _equal_parts(self, tensor: Any, length: Any, dim: int) -> Any:
+        """The parts of a tensor as the rows of another one, whose number is not fixed; None where it is, or the
+        last part is shorter.
+        """
+        if self._busy or self._loop is not None or type(length) is not int or length < 2:
+            return None
+        tensor = self._results.value(tensor)
+        with WithoutFunctions():  # the model reads none of these sizes
+            place = dim % tensor.ndim if tensor.ndim else 0
+            size = tensor.shape[place] if tensor.ndim else 0
+        if not self._may_roll(size) or size % length != 0:
+            return None
+        rows = tensor.unflatten(place, (size // length, length))
+        return self._apart(torch.Tensor.unbind, rows, place)
 
     def roll(self, loop: Loop) -> None:
         """Makes the scan, and remembers which of its results stand for those of the steps.
@@ -666,7 +684,7 @@ def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     line, request = failure.line, attempt.request
     if failure.at_ends and request.ends.count(line) < _MOST_ENDS:
         return Retry(replace(request, ends=(*request.ends, line)))
-    return Retry(request.unrolling([line]), str(failure))
+    return Retry(request.unrolling([line], here=failure.here), str(failure))
 
 
 ROLLED_LOOPS = Repair(

@@ -498,7 +498,7 @@ class StepRecorder:
         if self.states.is_written(tensor) or self._is_of(loop, tensor) or index.loop is not loop:
             raise loop.refused("a step reads several rows of what the steps compute")
         if _is_early(loop) and not _are_within(tensor, len(before), index, width):
-            raise loop.refused("a step may read beyond the rows of a tensor")
+            raise loop.refused("a step may read beyond the rows of a tensor", here=True)
         places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})
         places = self._compute(loop, torch.add, (places, self.tensor_of(loop, index)), {})
         whole = self._compute(loop, torch.index_select, (tensor, len(before), places), {})

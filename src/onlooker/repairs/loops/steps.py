@@ -49,13 +49,17 @@ _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
 class NotRolledError(InVainError):
-    """A loop is no ``scan``; ``at_ends`` is True where the first or the last step alone may be the reason."""
+    """A loop is no ``scan``; ``at_ends`` is True where the first or the last step alone may be the reason,
+    ``here`` where it may be one at other sizes.
+    """
 
     words = "the loop at {line} is no scan of torch: {reason}"
 
-    def __init__(self, line: str, reason: str, *, at_ends: bool = False) -> None:
+    def __init__(
+        self, line: str, reason: str, *, at_ends: bool = False, here: bool = False
+    ) -> None:
         super().__init__(line, reason)
-        self.at_ends = at_ends
+        self.at_ends, self.here = at_ends, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +238,11 @@ class Loop:
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
 
-    def refused(self, reason: str, *, at_ends: bool = False) -> NotRolledError:
-        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why."""
-        return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends))
+    def refused(self, reason: str, *, at_ends: bool = False, here: bool = False) -> NotRolledError:
+        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why, ``here``
+        where the sizes of the trace are.
+        """
+        return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends, here=here))
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step of this loop as a tensor."""

@@ -50,6 +50,7 @@ from ...model_source.frames import attribute_at_rest, is_code_of_model, looked_u
 from ...model_source.lines import is_of_python, line_of
 from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
+from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import free_unbacked_symbols
 from ...torch_internals.tracing import proxy_tensor
@@ -116,7 +117,7 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
     """Inside the block a size that the code of a model makes a plain int of is decided about by the
     sizes that give the same result; with ``as_keys`` it is a key of dicts, sets and caches too.
     Without ``ints_stay`` the size in ``int(size)`` becomes a constant. In the files of ``model`` a
-    size is an int for ``isinstance`` and ``type``.
+    size is an int for ``isinstance`` and ``type``, and a tensor of a trace is a tensor for ``type``.
     """
     symbolic: Any = torch.SymInt
     of_torch = symbolic.__index__
@@ -196,12 +197,14 @@ class _OfTypes(type):
 
 
 class _Type(metaclass=_OfTypes):
-    """``type``, which of a symbolic number is the type outside of a trace."""
+    """``type``, which of a symbolic number, and of a tensor of a trace, is the type outside of it."""
 
     def __new__(cls, value: Any, *bases_and_names: Any, **options: Any) -> Any:
         kind = type(value)
         if bases_and_names:
             return type(value, *bases_and_names, **options)
+        if kind is FakeTensor:
+            return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
         return _PLAIN_KINDS.get(kind, kind)
 
 

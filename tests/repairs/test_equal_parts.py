@@ -1,0 +1,118 @@
+"""Loops over blocks of a tensor: parts of ``split``, and rows from each fourth index on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver, Program, RejectedCallError
+
+
+class Blocks(nn.Module):
+    """Sums within each block of 4 rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.cell = nn.Linear(4, 4), nn.GRUCell(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.layer(part).cumsum(1) for part in x.split(4, 1)], 1)
+
+
+class CarriedState(Blocks):
+    """Carries a state from block to block, which may be written to, and gives each one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, states = torch.zeros(x.shape[0], 4), []
+        for part in torch.split(x, split_size_or_sections=4, dim=-2):
+            state = self.cell(part.sum(1), state)
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+class EachFourth(Blocks):
+    """The same by the index of the first row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states = []
+        for first in range(0, x.shape[1], 4):
+            states.append(self.layer(x[:, first : first + 4]).cumsum(1))
+        return torch.cat(states, 1)
+
+
+class AnyMore(Blocks):
+    """Knows how many blocks there are, and joins the last two."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = x.split(4, 1)
+        return torch.cat(parts[-2:], 1) * len(parts)
+
+
+class Counted(Blocks):
+    """Another function for the third block."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = []
+        for i, part in enumerate(x.split(4, 1)):
+            parts.append(part.tanh() if i == 2 else part.cumsum(1))
+        return torch.cat(parts, 1)
+
+
+class WrittenParts(Blocks):
+    """Writes to the parts, which are views."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * 1
+        for part in x.split(4, 1):
+            part.mul_(part.sum())
+        return x
+
+
+class Strided(Blocks):
+    """Parts that are read by their strides."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [part.transpose(0, 1).reshape(4, -1).cumsum(0) for part in x.split(4, 1)]
+        return torch.cat(parts, 1)
+
+
+def program_of(model: nn.Module, lengths: tuple[int, ...] = (12, 20)) -> Program:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for length in lengths:
+            model(torch.randn(2, length, 4))
+    return observer.export()
+
+
+@pytest.mark.parametrize("kind", [Blocks, CarriedState, EachFourth])
+def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
+    torch.manual_seed(0)
+    model = kind().eval()
+    program = program_of(model)
+    assert program.verify().verified
+    for rows, length in ((3, 32), (1, 8), (2, 4)):
+        x = torch.randn(rows, length, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 10, 4))
+
+
+@pytest.mark.parametrize("kind", [Blocks, CarriedState, EachFourth, AnyMore, Counted, WrittenParts, Strided])
+@pytest.mark.parametrize("lengths", [(12, 20), (8, 16), (11, 18), (4, 9)], ids=str)
+@pytest.mark.one_in(4)
+def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = kind().eval()
+    program = program_of(model, lengths)
+    assert program.verify().verified
+    for length in (*lengths, 3, 10, 12, 16, 24, 40):
+        x = torch.randn(2, length, 4)
+        try:
+            found = program(x)
+        except RejectedCallError:
+            assert length not in lengths
+            continue
+        with torch.no_grad():
+            torch.testing.assert_close(found, model(x))

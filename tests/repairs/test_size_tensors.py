@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anchors_of_sizes
 import pytest
 import torch
 
@@ -265,6 +266,48 @@ def test_ints_of_sizes_beside_what_torch_refuses(model: type[torch.nn.Module]) -
         x = rand(*shape)
         torch.testing.assert_close(program(x), forward(x))
     assert program.verify().verified
+
+
+class OfHelper(torch.nn.Module):
+    """Calls an object of a class in another file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: Any = anchors_of_sizes.Anchors()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.held(x) + x[:, : int(x.shape[1] * 2 / 3)]
+
+
+class OfTable(OfHelper):
+    """Calls a function of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = anchors_of_sizes.TABLE
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.held["sum"](x)
+
+
+class OfValue(OfHelper):
+    """The other file makes a size of a value."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.held.counts((x[0] * 5).abs().long())
+
+
+@pytest.mark.parametrize("model", [OfHelper, OfTable, OfValue])
+def test_ints_of_sizes_in_files_that_no_module_is_of(model: type[torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    forward = model()
+    program = exported(forward, (rand(2, 9),), (rand(3, 14),))
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+    for shape in ((5, 30), (1, 4)):
+        x = rand(*shape)
+        torch.testing.assert_close(program(x), forward(x))
+    assert "int" not in vars(anchors_of_sizes)
 
 
 def test_a_float_of_a_size() -> None:

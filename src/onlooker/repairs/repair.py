@@ -77,7 +77,8 @@ class TraceRequest:
     trace, ``ends`` those of loops whose first step is, twice where
     the last one is too, ``refused_rows`` the rows of loops at some lines of which
     the model itself makes an error, ``decided`` those of branches on sizes that Python
-    decides. ``value_error`` is the error of torch about a branch on a value, after which values decide.
+    decides. ``asking`` are the names of further modules of Python that make ints of sizes.
+    ``value_error`` is the error of torch about a branch on a value, after which values decide.
     ``lifted`` counts the traces that found something new that they change in Python. After a trace
     ``sizes_are_values`` is True where it read a size from a tensor.
     """
@@ -90,6 +91,7 @@ class TraceRequest:
     refused_rows: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
     value_error: Exception | None = None
+    asking: frozenset[str] = frozenset()
     lifted: int = 0
     sizes_are_values: bool = False
 

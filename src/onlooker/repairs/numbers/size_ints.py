@@ -26,13 +26,15 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import sympy
 import torch
 
+from ...model_source.lines import short_name_of
 from ...patches.swap import swapped
 from ...proofs.decisions import Decision, EndedByDecisionError
 from ...torch_internals.fake_tensors import FakeTensor
@@ -70,6 +72,8 @@ _TYPES = frozenset({"int", "float"})
 #: the names by which torch takes a dtype; a parser of options takes ``type=int``
 _DTYPE_NAMES = frozenset({"dtype", None})
 _TAKES_TYPES = frozenset({"isinstance", "issubclass", "map", "cast"})
+#: the modules of Python in which the last trace with ints of sizes had them
+_swapped_in: set[str] = set()
 #: from a file of the model to one that it has a function from, and so on
 _MOST_HOPS = 3
 
@@ -244,12 +248,15 @@ def specializes_int(decisions: Iterable[Decision]) -> bool:
 
 
 @contextlib.contextmanager
-def ints_stay_sizes(model: Any) -> Iterator[None]:
-    """Swaps ``int`` and others in the files that define the modules of a model; a file that has
-    its own keeps it.
+def ints_stay_sizes(model: Any, asking: Collection[str] = ()) -> Iterator[None]:
+    """Swaps ``int`` and others in the files that define the modules of a model, and in the modules of
+    Python that a trace before found ``asking``; a file that has its own keeps it.
     """
+    files = dict.fromkeys((*files_of(model), *map(sys.modules.__getitem__, asking)))
+    _swapped_in.clear()
+    _swapped_in.update(file.__name__ for file in files)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(builtins_swapped(model, _NAMES, keeps_compared=True))
+        stack.enter_context(builtins_swapped(model, _NAMES, keeps_compared=True, files=files))
         for name, whole in _ROUNDED.items():
             rounded = _rounded_as_sizes(getattr(torch.SymFloat, name), whole)
             stack.enter_context(swapped(torch.SymFloat, name, rounded))
@@ -494,17 +501,36 @@ def wants_int_first(attempt: Attempt) -> bool:
 
 
 def _asks_for_ints(attempt: Attempt) -> Retry | None:
+    request, asking = attempt.request, _modules_asking(attempt)
+    if SIZE_INTS in request.on and not asking <= _swapped_in:
+        return Retry(replace(request, asking=request.asking | asking))
+    attempt = replace(attempt, request=replace(request, asking=request.asking | asking))
     if attempt.error is None or isinstance(attempt.error, EndedByDecisionError):
         if not specializes_int(attempt.decisions):
             return None
         reason = "a number made from a size would hold for that size alone"
         return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {reason}")
-    if SIZE_INTS in attempt.request.on and not isinstance(attempt.error, UserError):
+    if SIZE_INTS in request.on and not isinstance(attempt.error, UserError):
         again = f"int() and range() are those of Python again: {attempt.first_line}"
-        return Retry(attempt.request.without_repair(SIZE_INTS), again)
+        return Retry(request.without_repair(SIZE_INTS), again)
     if wants_int_first(attempt) or asks_for_int(attempt.decisions):
         return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {attempt.first_line}")
     return None
+
+
+def _modules_asking(attempt: Attempt) -> frozenset[str]:
+    """The modules of Python with a line that makes a number of a size, or an int of a value: those of a
+    model are known, but for what it calls by an object or a table.
+    """
+    lines = [one.line for one in attempt.decisions if one.is_number]
+    lines += [attempt.place] if attempt.depends_on_values else []
+    files = {line.partition(":")[0] for line in lines if is_asked_at(line)}
+    found = (
+        name
+        for name, module in (list(sys.modules.items()) if files else ())
+        if short_name_of(getattr(module, "__file__", None) or "") in files and _is_open(name)
+    )
+    return frozenset(found)
 
 
 SIZE_INTS = Repair(
@@ -516,6 +542,6 @@ SIZE_INTS = Repair(
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
     retry=_asks_for_ints,
-    block=lambda setup: ints_stay_sizes(setup.model),
+    block=lambda setup: ints_stay_sizes(setup.model, setup.request.asking),
     note="int(), len() and range() of a size are read as sizes",
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from onlooker import InputObserver, Plan
 from onlooker.core.experiment import BlindKind, BlindSpot, Finding, FindingKind
@@ -38,7 +39,7 @@ class Counting(torch.nn.Module):
         return TALLIES[self.counts][0]
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        if type(x) is torch.Tensor:
+        if not isinstance(x, FakeTensor):
             self.tally.runs += 1
         else:
             self.tally.traces += 1
@@ -270,7 +271,7 @@ class Continues(torch.nn.Module):
         return TALLIES[self.counts][0]
 
     def forward(self, x: torch.Tensor, state: torch.Tensor | None = None) -> torch.Tensor:
-        if type(x) is torch.Tensor:
+        if not isinstance(x, FakeTensor):
             self.tally.runs += 1
         else:
             self.tally.traces += 1

@@ -70,11 +70,12 @@ class Derivative(torch.nn.Module):
         return torch.func.grad(lambda y: (y**2).sum())(x)
 
 
-def test_a_derivative_is_refused_since_its_tensor_becomes_a_constant() -> None:
+def test_a_derivative_whose_tensor_becomes_a_constant_is_traced_below_autograd() -> None:
     observer = InputObserver()
     with observer(model := Derivative()):
         model(torch.rand(2, 3))
         model(torch.rand(3, 5))
-    with pytest.raises(ExportError, match=r"torch\.func\.grad, or another transform .* outside of the model") as caught:
-        observer.export()
-    assert "torch's own" not in str(caught.value)
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.rand(4, 7)
+    torch.testing.assert_close(program(x), model(x))

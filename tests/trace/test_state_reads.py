@@ -417,6 +417,7 @@ class ReadsDrawn(ChecksItems):
         return parts[random.getrandbits(8) % len(parts)].cumsum(1)
 
 
+@pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
 @pytest.mark.parametrize(("kind", "serves"), [(ChecksItems, True), (ReadsDrawn, False)])
 def test_an_item_that_a_checker_of_types_draws_is_no_reading(kind: type[ChecksItems], serves: bool) -> None:
     space = {"draw": random.getrandbits, "Tensor": torch.Tensor, "unchecked": kind.unchecked}

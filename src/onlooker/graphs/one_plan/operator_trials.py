@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations, groupby, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import sympy
@@ -413,8 +413,16 @@ def _are_alike(found: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, .
 
 
 def _once(shapes: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The shapes, each once where it stands several times in a row."""
-    return [shape for shape, _ in groupby(shapes)]
+    """The shapes, each once where it stands several times in a row; one with a value is another each time."""
+    found: list[tuple[Any, ...]] = []
+    for shape in shapes:
+        if not (found and _is_plain(shape) and _is_plain(found[-1]) and shape == found[-1]):
+            found.append(shape)
+    return found
+
+
+def _is_plain(shape: tuple[Any, ...]) -> bool:
+    return all(isinstance(size, (int, sympy.Integer)) for size in shape)
 
 
 def _value_of(size: Any, sizes: Sizes) -> Any:

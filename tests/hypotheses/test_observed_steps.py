@@ -63,4 +63,31 @@ def test_a_step_that_is_a_coincidence_is_an_experiment_on_record() -> None:
 
 @pytest.mark.parametrize(("step", "sizes"), [(16, [65, 72]), (6, [65, 67, 66]), (7, [65])])
 def test_sizes_off_a_step_have_smaller_steps(step: int, sizes: list[int]) -> None:
-    assert list(sizes_off_step(Symbol("n", (32, 64), step=step))) == sizes
+    symbol = Symbol("n", (32, 64), step=step)
+    assert list(sizes_off_step(symbol)) == sizes
+    assert list(sizes_off_step(symbol, below=True)) == [*sizes, *(128 - size for size in sizes)]
+
+
+class OfTable(torch.nn.Module):
+    """Has places for 64 tokens, and is watched with so many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(9, 4), torch.nn.Embedding(64, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.tokens(x) + self.places(torch.arange(x.shape[1]))
+
+
+@pytest.mark.parametrize("calls", [((2, 64), (1, 32)), ((4, 64), (2, 32)), ((2, 64), (3, 32)), ((2, 64), (2, 48))])
+def test_the_most_that_a_table_has_is_no_step_and_no_relation(calls: tuple[tuple[int, int], ...]) -> None:
+    model, observer = OfTable().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for shape in calls:
+            model(torch.randint(0, 9, shape))
+    program = observer.export()
+    assert program.verify().verified
+    for shape in ((3, 40), (1, 1), (2, 63)):
+        x = torch.randint(0, 9, shape)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x), model(x))

@@ -49,12 +49,20 @@ class BrokenRelation:
     """A doubtful relation, in a plan that reads the table without it.
 
     ``accepted`` are the values of a call that breaks the relation, where the model takes such a
-    call.
+    call. ``at_most`` is True where the model may take none larger than those of the example.
     """
 
     def __init__(
-        self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab, domains: Domains
+        self,
+        plan: Plan,
+        doubt: DoubtfulRelation,
+        example: Example,
+        lab: Lab,
+        domains: Domains,
+        *,
+        at_most: bool = False,
     ) -> None:
+        self._at_most = at_most
         self._plan, self._doubt, self._example, self._lab, self._domains = (
             plan,
             doubt,
@@ -69,7 +77,8 @@ class BrokenRelation:
         """``ACCEPTED`` where the model takes one side longer and reads what was added, and the other
         side too unless it refuses that; else why it does not count. The trace says what is refused.
 
-        Where the other side is an expression, the first one is made shorter as well, and has to be taken.
+        Where the other side is an expression, the first one is made shorter as well, and has to be taken;
+        so it is where the model may take nothing longer.
 
         :raises SpentError: when the budget has ended
         """
@@ -84,9 +93,11 @@ class BrokenRelation:
                 return found if other is FindingKind.REFUSED else other
             self.accepted = kept
             return other if other is FindingKind.ACCEPTED else found
-        if found is FindingKind.REFUSED:
+        if found is FindingKind.REFUSED and not self._at_most:
             return found
         shorter = self._changed(moved_axes, -1)
+        if found is FindingKind.REFUSED and shorter is not None:
+            self.accepted = shorter
         return FindingKind.NO_SIZES if shorter is None else self._tested(shorter, ())
 
     def _longer(self, axes: Sequence[Axis]) -> tuple[FindingKind, Values]:

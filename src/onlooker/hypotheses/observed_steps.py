@@ -38,10 +38,18 @@ class ObservedSteps(Family):
         """
         calls = Calls(plan, self._samples)
         symbols = [symbol for symbol in plan.symbols if symbol.name == name and symbol.step > 1]
-        for size in (size for symbol in symbols for size in sizes_off_step(symbol)):
+        # of a size that others follow from, one further size may be read as another relation
+        below = not _is_followed(plan, name)
+        for size in (size for symbol in symbols for size in sizes_off_step(symbol, below=below)):
             why = f"{name} = {size}, off its step of {symbols[0].step}"
             label = f"{name} probed at {size}"
             values = self._taken(calls, {name: size}, why, label)
             if values is not None:
                 return row_of_values(label, values)
         return None
+
+
+def _is_followed(plan: Plan, name: str) -> bool:
+    """True for a symbol from which the size of an axis is computed."""
+    expressions = (expression for leaf in plan.inputs for expression in leaf.sizes)
+    return any(name in one.symbols and not one.is_symbol for one in expressions)

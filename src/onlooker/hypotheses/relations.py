@@ -34,7 +34,7 @@ from ..infer.build import build_plan
 from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations, readings_without
 from ..infer.mine import Derived, Exclusions, Mined, mine
 from ..infer.samples import Row, Table, row_of_values
-from ..infer.sizes import choose_sizes, roomy_sizes
+from ..infer.sizes import choose_sizes, is_general, roomy_sizes
 from ..lab.example import Example, find_example, sizes_of_trace
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
@@ -77,6 +77,8 @@ class Relations(Family):
         self._confirmed: dict[Axis, str] = {}
         self._guess: Exclusions | None = None
         self._n_tested = 0
+        #: True where the model took no sizes but watched ones
+        self._at_most = False
 
     def drafts(self) -> Iterator[Draft]:
         """The draft after each relation that was tested."""
@@ -111,7 +113,13 @@ class Relations(Family):
             choices = sizes_of_trace(Calls(plan, self._samples), self._lab)
             example = self._example(plan, choices)
         if example is None:
-            return self._is_replaced(table, mined)
+            if self._is_replaced(table, mined):
+                return True
+            if self._guess is None:
+                example = self._watched_example(self._plan(table, None))
+                self._at_most = True
+        if example is None:
+            return False
         self._guess = None
         for doubt in untested:
             self._tested.add(doubt.text)
@@ -158,6 +166,15 @@ class Relations(Family):
             except OnlookerError as error:
                 logger.debug("%s", error)
         return None
+
+    def _watched_example(self, plan: Plan) -> Example | None:
+        """A watched call of general sizes, where the model takes no others that obey the plan: they may be
+        the greatest that a table of it has.
+        """
+        calls = Calls(plan, self._samples)
+        watched = [calls.sizes_of(sample) for sample in calls.own]
+        general = [sizes for sizes in watched if is_general(plan, sizes)]
+        return self._example(plan, sorted(general, key=lambda sizes: sum(sizes.values())))
 
     # --------------------------------------------------------------------------- other explanations
 
@@ -217,8 +234,9 @@ class Relations(Family):
         """
         found = []
         for exclusions in readings_without(table, doubt):
+            plan = self._plan(table, exclusions)
             broken = BrokenRelation(
-                self._plan(table, exclusions), doubt, example, self._lab, self._domains
+                plan, doubt, example, self._lab, self._domains, at_most=self._at_most
             )
             found.append(broken.finding())
             if found[-1] is FindingKind.ACCEPTED:

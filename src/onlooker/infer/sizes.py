@@ -67,6 +67,8 @@ _SMALL_PRIMES = (2, 3, 5, 7)
 _ROOM = 3
 #: by how much consecutive choices of roomy sizes differ
 _OFFSETS = (2, 0, 3, 1, 4)
+#: the least size that one that becomes smaller may have
+_LEAST_LEFT = 2
 #: the most steps away from a size
 _MOST_STEPS = 11
 #: sides of images are multiples of this number, where large ones are multiples of a larger one
@@ -409,9 +411,10 @@ def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int, *, least: int =
     few more, the others as they were.
 
     General ones if there are any, else the first possible ones; None where no size of the symbol is
-    possible.
+    possible. Where no smaller one is left, it is smaller by less than a step.
     """
     step = plan.symbol(name).step
+    step = 1 if sizes[name] + way * least * step < _LEAST_LEFT else step
     possible: list[Sizes] = []
     for number in range(least, least + _MOST_STEPS):
         size = sizes[name] + way * number * step
@@ -422,15 +425,20 @@ def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int, *, least: int =
     return next(general, possible[0] if possible else None)
 
 
-def sizes_off_step(symbol: Symbol) -> Iterator[int]:
-    """Sizes above the observed ones that are no multiples of the step: the next one, then ones
-    of smaller steps.
+def sizes_off_step(symbol: Symbol, *, below: bool = False) -> Iterator[int]:
+    """Sizes that are no multiples of the step, above the observed ones: the next one, then ones of
+    smaller steps. Then, if wanted, as far ``below`` the greatest one, which may be the most that a
+    table of the model has.
     """
     largest = max(symbol.observed)
-    yield largest + 1
-    for prime in _SMALL_PRIMES:
-        if symbol.step % prime == 0 and symbol.step > prime:
-            yield largest + symbol.step // prime
+    smaller = [
+        symbol.step // prime
+        for prime in _SMALL_PRIMES
+        if symbol.step % prime == 0 and symbol.step > prime
+    ]
+    yield from (largest + step for step in (1, *smaller))
+    if below:
+        yield from (largest - step for step in (1, *smaller) if largest - step > 1)
 
 
 def middle_sizes(plan: Plan, seed: int) -> Sizes:

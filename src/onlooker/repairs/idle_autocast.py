@@ -35,7 +35,10 @@ def idle_regions_left_out() -> Iterator[None]:
         return self if is_idle else enter(self)
 
     def left(self: Any, *error: Any) -> Any:
-        return False if are_idle.pop() else leave(self, *error)
+        is_idle = (
+            bool(are_idle) and are_idle.pop()
+        )  # one that was entered before the trace is not known
+        return False if is_idle else leave(self, *error)
 
     with (
         swapped(region, "__enter__", entered),

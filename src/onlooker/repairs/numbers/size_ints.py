@@ -252,9 +252,10 @@ def ints_stay_sizes(model: Any, asking: Collection[str] = ()) -> Iterator[None]:
     """Swaps ``int`` and others in the files that define the modules of a model, and in the modules of
     Python that a trace before found ``asking``; a file that has its own keeps it.
     """
-    files = dict.fromkeys((*files_of(model), *map(sys.modules.__getitem__, asking)))
+    further = (sys.modules[name] for name in asking if name in sys.modules)
+    files = dict.fromkeys((*files_of(model), *further))
     _swapped_in.clear()
-    _swapped_in.update(file.__name__ for file in files)
+    _swapped_in.update(asking, (file.__name__ for file in files))
     with contextlib.ExitStack() as stack:
         stack.enter_context(builtins_swapped(model, _NAMES, keeps_compared=True, files=files))
         for name, whole in _ROUNDED.items():
@@ -528,7 +529,8 @@ def _modules_asking(attempt: Attempt) -> frozenset[str]:
     found = (
         name
         for name, module in (list(sys.modules.items()) if files else ())
-        if short_name_of(getattr(module, "__file__", None) or "") in files and _is_open(name)
+        if short_name_of(getattr(module, "__dict__", {}).get("__file__") or "") in files
+        and _is_open(name)
     )
     return frozenset(found)
 

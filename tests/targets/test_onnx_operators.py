@@ -343,3 +343,26 @@ def test_an_operator_that_the_converter_gives_up_on_is_named_with_its_line() -> 
     assert "(aten.histc.default, at " in said
     assert "in forward: return torch.histc(x, 4)" in said
     assert "no function for prims.bessel_j0.default (1 call, " in said
+
+
+class InParts(torch.nn.Module):
+    """Guidance: the two halves of a batch, and parts of the rows by a length that is computed."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        without, given = x.chunk(2)
+        guided = without + 3 * (given - without)
+        first, second = guided.split((guided.shape[1] + 1) // 2, dim=1)
+        return first.cumsum(1)[:, : second.shape[1]] + second
+
+
+def test_parts_by_a_size_are_converted() -> None:
+    observer = InputObserver()
+    model = InParts().eval()
+    with torch.no_grad(), observer(model):
+        for shape in ((4, 9, 3), (6, 14, 3)):
+            model(torch.randn(*shape))
+    program = observer.export(to="onnx")
+    assert program.verify().verified
+    for shape in ((2, 4, 3), (10, 31, 3)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(program(x), model(x))

@@ -7,12 +7,13 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ...core.errors import ExportError, UsageError
+from ...patches.swap import swapped
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
 from ...torch_internals.fake_tensors import mode_of
@@ -53,6 +54,37 @@ def shapes_of_the_trace_forgotten(model: Any) -> Iterator[None]:
     finally:
         for value, shape in outputs:
             value.shape = shape
+
+
+@contextlib.contextmanager
+def splits_of_sizes_kept() -> Iterator[None]:
+    """Inside the block what simplifies a model leaves a tensor that is split by a size as it is.
+
+    ``x.chunk(2)`` along an axis that changes splits by a number that is computed. What unfolds it reads
+    the number as a constant, and ends with "'NoneType' object has no attribute 'ndim'". Upstream:
+    https://github.com/microsoft/onnxscript/blob/main/onnxscript/optimizer/_constant_folding.py
+    (``split_to_sequence``), and ``upstream/onnx_split_by_a_size.py``.
+    """
+    from onnxscript.optimizer import _constant_folding as folding
+
+    def looked_up(self: Any, domain: str, name: str, version: int) -> list[Any]:
+        found = before(self, domain, name, version)
+        return [_of_constants(one) for one in found] if name == "SplitToSequence" else found
+
+    with swapped(folding.PartialEvaluatorRegistry, "lookup_evaluators", looked_up) as before:
+        yield
+
+
+def _of_constants(unfold: Callable[..., Any]) -> Callable[..., Any]:
+    """What unfolds a split, for one by a constant, or into as many parts as a list has lengths."""
+
+    def unfolded(node: Any, *others: Any) -> Any:
+        length: Any = node.inputs[1] if len(node.inputs) > 1 else None
+        is_known = length is None or length.const_value is not None
+        is_list = length is not None and length.shape is not None and len(length.shape) > 0
+        return unfold(node, *others) if is_known or is_list else None
+
+    return unfolded
 
 
 def write_traced_shapes(model: Any, program: torch.export.ExportedProgram) -> None:
@@ -155,7 +187,7 @@ def convert_graph(
                 optimize=False,
             )
             if converted is not None:
-                with shapes_of_the_trace_forgotten(converted.model):
+                with shapes_of_the_trace_forgotten(converted.model), splits_of_sizes_kept():
                     converted.optimize()
                 write_packed_matrices(converted.model)
                 name_assertions(converted.model, assertions, graph.decided)

@@ -366,3 +366,27 @@ def test_parts_by_a_size_are_converted() -> None:
     for shape in ((2, 4, 3), (10, 31, 3)):
         x = torch.randn(*shape)
         torch.testing.assert_close(program(x), model(x))
+
+
+class RotaryTable(torch.nn.Module):
+    """A table of angles, whose positions are ints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.linspace(0.1, 1, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.einsum("i, j -> i j", torch.arange(x.shape[1]), self.frequencies)
+        return x * angles.cos() + torch.einsum("bid,bjd->bij", x, x).sum(-1, keepdim=True)
+
+
+def test_a_product_of_ints_and_floats_is_converted() -> None:
+    observer = InputObserver()
+    model = RotaryTable().eval()
+    with torch.no_grad(), observer(model):
+        for shape in ((2, 9, 3), (4, 14, 3)):
+            model(torch.randn(*shape))
+    program = observer.export(to="onnx")
+    assert program.verify().verified
+    x = torch.randn(3, 31, 3)
+    torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)

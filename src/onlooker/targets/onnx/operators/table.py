@@ -33,6 +33,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from .pooled import largest_of_cells, mean_of_cells
     from .recurrent import gru, lstm, rnn_relu, rnn_tanh
     from .widened import (
+        einsum,
         index,
         index_put,
         of_a_size,
@@ -52,6 +53,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten._unsafe_index_put.default: index_put,
         torch.ops.aten.adaptive_max_pool2d.default: largest_of_cells,
         torch.ops.aten.adaptive_max_pool3d.default: largest_of_cells,
+        torch.ops.aten.einsum.default: einsum,
         torch.ops.aten.gru.input: gru,
         torch.ops.aten.index.Tensor: index,
         torch.ops.aten.index_put.default: index_put,

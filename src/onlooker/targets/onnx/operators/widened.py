@@ -1,5 +1,6 @@
 """Arguments that torch takes and the functions of torch's converter do not: numbers that are computed
-from sizes, indices of int32, and axes to squeeze whose size is not 1.
+from sizes, indices of int32, axes to squeeze whose size is not 1, and products of ints and floats by
+``einsum``.
 
 ``places % width`` has a number for ``width`` where the image has one size; where sizes change the
 number is a result of the graph. What the converter does with numbers stays its own.
@@ -13,7 +14,7 @@ from typing import Any
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
-__all__ = ["index", "index_put", "of_a_size", "power_of_a_size", "rolled", "squeezed"]
+__all__ = ["einsum", "index", "index_put", "of_a_size", "power_of_a_size", "rolled", "squeezed"]
 
 _INT32, _INT64, _BOOL = 6, 7, 9  # numbers of onnx.TensorProto
 Function = Callable[..., Any]
@@ -87,6 +88,13 @@ def index(self: Any, indices: Sequence[Any]) -> Any:
 def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """``aten::index_put``"""
     return core.aten_index_put(self, _wide(indices), values, accumulate)
+
+
+def einsum(equation: str, tensors: Sequence[Any], path: Any = None) -> Any:
+    """``aten::einsum`` of one dtype: a table of positions is a product of ints and floats."""
+    widest = max(tensors, key=lambda one: (one.dtype.is_floating_point(), one.dtype.bitwidth))
+    alike = [one if one.dtype == widest.dtype else op.CastLike(one, widest) for one in tensors]
+    return core.aten_einsum(equation, alike, path)
 
 
 def _wide(indices: Sequence[Any]) -> list[Any]:

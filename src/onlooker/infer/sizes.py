@@ -67,8 +67,6 @@ _SMALL_PRIMES = (2, 3, 5, 7)
 _ROOM = 3
 #: by how much consecutive choices of roomy sizes differ
 _OFFSETS = (2, 0, 3, 1, 4)
-#: the least size that one that becomes smaller may have
-_LEAST_LEFT = 2
 #: the most steps away from a size
 _MOST_STEPS = 11
 #: sides of images are multiples of this number, where large ones are multiples of a larger one
@@ -411,10 +409,11 @@ def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int, *, least: int =
     few more, the others as they were.
 
     General ones if there are any, else the first possible ones; None where no size of the symbol is
-    possible. Where no smaller one is left, it is smaller by less than a step.
+    possible. Where so many steps leave no size above 1, the symbol moves by ones.
     """
     step = plan.symbol(name).step
-    step = 1 if sizes[name] + way * least * step < _LEAST_LEFT else step
+    leaves_none = sizes[name] + way * least * step <= 1
+    step = 1 if leaves_none else step
     possible: list[Sizes] = []
     for number in range(least, least + _MOST_STEPS):
         size = sizes[name] + way * number * step

@@ -35,9 +35,8 @@ def idle_regions_left_out() -> Iterator[None]:
         return self if is_idle else enter(self)
 
     def left(self: Any, *error: Any) -> Any:
-        is_idle = (
-            bool(are_idle) and are_idle.pop()
-        )  # one that was entered before the trace is not known
+        # a region that was entered before the trace is not known
+        is_idle = bool(are_idle) and are_idle.pop()
         return False if is_idle else leave(self, *error)
 
     with (

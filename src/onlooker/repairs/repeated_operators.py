@@ -35,7 +35,7 @@ from .repair import Attempt, Repair, Retry
 
 __all__ = ["REPEATED_OPERATORS", "Blank", "conversion_repeats", "operators_repeat"]
 
-#: what an inner trace says of the size of a memory that it does not know
+#: the message of an inner trace about the size of a memory that it does not know
 _UNKNOWN_SIZE = "vr must not be None for symbol"
 _PLAIN = (
     type(None),

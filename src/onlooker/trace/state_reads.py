@@ -176,8 +176,8 @@ class StateReads:
     def _watched_draws(self, holder: ObjectState) -> Iterator[None]:
         """Inside the block a float that a function of ``random`` or ``numpy.random`` draws is a
         stand-in: many models draw a number for their training, and ask for it there alone. Whatever
-        else is drawn is a reading, but for what checks the types of arguments: of a list it checks an
-        item that it draws, and it raises or does nothing.
+        else is drawn is a reading, but for the draws of beartype, which checks the type of one item of a
+        list, and raises or does nothing.
         """
         path, module = holder.path, holder.value
         known = [holder.read()]

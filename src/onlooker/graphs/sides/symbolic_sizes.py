@@ -118,7 +118,7 @@ class SymbolicSizes(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Runs a function on plain numbers, and returns its result; a symbol for a size that it
-        reads. What computes with symbols gets them.
+        reads. A function of torch on symbols gets the symbols.
         """
         if func in _OF_SYMBOLS:
             return func(*args, **kwargs)

@@ -157,6 +157,12 @@ def _numbers(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def _of_each_dim(value: Any, dims: int) -> list[Any]:
+    """A number for each dimension: one number stands for all of them."""
+    numbers = _numbers(value)
+    return numbers * dims if len(numbers) == 1 else numbers
+
+
 def _single(value: Any) -> Any:
     """The number, or that of a list with one; None of an empty list."""
     return next(iter(_numbers(value)), None)
@@ -171,8 +177,7 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
     """The pooling into as many places as sizes say, where each place is of equally many."""
 
     def pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        sizes = _numbers(output_size)
-        sizes = sizes * dims if len(sizes) == 1 else sizes
+        sizes = _of_each_dim(output_size, dims)
         plain = all(isinstance(size, int) for size in sizes)
         if plain or return_indices or len(sizes) != dims:
             return NotImplemented
@@ -219,8 +224,7 @@ def _largest_of_all(
 
 def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
     """True when a window of pooling is as large as the picture."""
-    sizes = _numbers(kernel_size)
-    sizes = sizes * dims if len(sizes) == 1 else sizes
+    sizes = _of_each_dim(kernel_size, dims)
     return all(
         statically_known_true(size == length)
         for size, length in zip(sizes, input.shape[-dims:], strict=True)

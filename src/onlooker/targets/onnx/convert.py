@@ -58,9 +58,9 @@ def shapes_of_the_trace_forgotten(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def splits_of_sizes_kept() -> Iterator[None]:
-    """Inside the block what simplifies a model leaves a tensor that is split by a size as it is.
+    """Inside the block the optimizer of onnxscript leaves a tensor that is split by a size as it is.
 
-    ``x.chunk(2)`` along an axis that changes splits by a number that is computed. What unfolds it reads
+    ``x.chunk(2)`` along an axis that changes splits by a number that is computed. The optimizer reads
     the number as a constant, and ends with "'NoneType' object has no attribute 'ndim'". Upstream:
     https://github.com/microsoft/onnxscript/blob/main/onnxscript/optimizer/_constant_folding.py
     (``split_to_sequence``), and ``upstream/onnx_split_by_a_size.py``.
@@ -76,7 +76,7 @@ def splits_of_sizes_kept() -> Iterator[None]:
 
 
 def _of_constants(unfold: Callable[..., Any]) -> Callable[..., Any]:
-    """What unfolds a split, for one by a constant, or into as many parts as a list has lengths."""
+    """The function that unfolds a split, for splits by a constant or by a list of lengths alone."""
 
     def unfolded(node: Any, *others: Any) -> Any:
         length: Any = node.inputs[1] if len(node.inputs) > 1 else None

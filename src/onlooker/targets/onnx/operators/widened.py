@@ -92,8 +92,12 @@ def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool =
 
 def einsum(equation: str, tensors: Sequence[Any], path: Any = None) -> Any:
     """``aten::einsum`` of one dtype: a table of positions is a product of ints and floats."""
-    widest = max(tensors, key=lambda one: (one.dtype.is_floating_point(), one.dtype.bitwidth))
-    alike = [one if one.dtype == widest.dtype else op.CastLike(one, widest) for one in tensors]
+    dtypes = [tensor.dtype for tensor in tensors]
+    widest = max(dtypes, key=lambda dtype: (dtype.is_floating_point(), dtype.bitwidth))
+    example = tensors[dtypes.index(widest)]
+    alike = [
+        tensor if tensor.dtype == widest else op.CastLike(tensor, example) for tensor in tensors
+    ]
     return core.aten_einsum(equation, alike, path)
 
 

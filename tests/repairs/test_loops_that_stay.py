@@ -43,15 +43,12 @@ def growing(x: torch.Tensor) -> torch.Tensor:
     return state
 
 
-def twice(x: torch.Tensor) -> torch.Tensor:
+def counted(x: torch.Tensor) -> torch.Tensor:
     state, results = torch.zeros(x.shape[0], x.shape[2]), []
     for t in range(x.shape[1]):
         state = torch.tanh(state + x[:, t])
         results.append(state)
-    other = torch.zeros(x.shape[0], x.shape[2])
-    for one in results:
-        other = torch.sigmoid(other + one)
-    return other
+    return state * 2 if results[3:] else state
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def twice(x: torch.Tensor) -> torch.Tensor:
         (by_a_power, "computes a number from its index, which is another constant in each step"),
         (by_a_remainder, "computes a number from its index, which is another constant in each step"),
         (growing, "a state has another shape after a step"),
-        (twice, "a list that is read in another way than by torch.stack, torch.cat or [-1]: results is read in line"),
+        (counted, "a list that is read in another way than by torch.stack, torch.cat or [-1]: results is read in line"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

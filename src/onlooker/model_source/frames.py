@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import dis
 import enum
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -22,7 +23,9 @@ from .lines import is_of_python
 __all__ = [
     "TORCH",
     "Owner",
+    "at_lines",
     "attribute_at_rest",
+    "begins_loop",
     "codes_in",
     "frame_of_model",
     "is_code_of_model",
@@ -155,3 +158,32 @@ def set_local(frame: FrameType, name: str, value: Any) -> None:
     frame.f_locals[name] = value
     if sys.version_info < (3, 13):
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def begins_loop(frame: FrameType) -> bool:
+    """True for a frame of a model that asks for an iterator itself, as a loop and a comprehension do."""
+    is_of_model = is_code_of_model(frame.f_code.co_filename)
+    return is_of_model and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "GET_ITER"
+
+
+def at_lines(frame: FrameType, act: Callable[[], bool]) -> Callable[[], None]:
+    """Calls ``act`` before each line of a running frame until it is True, or the frame ends. Returns what ends
+    that earlier.
+    """
+    of_thread, of_frame = sys.gettrace(), frame.f_trace
+    is_on = True
+
+    def end() -> None:
+        nonlocal is_on
+        if is_on:
+            is_on, frame.f_trace = False, of_frame
+            sys.settrace(of_thread)
+
+    def told(_: FrameType, event: str, __: Any) -> Any:
+        if is_on and (event == "return" or (event == "line" and act())):
+            end()
+        return told if is_on else of_frame
+
+    frame.f_trace = told
+    sys.settrace(lambda *_: None)
+    return end

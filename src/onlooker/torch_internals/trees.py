@@ -7,6 +7,20 @@ from .needed import needed
 with needed("pytrees"):
     import torch.fx._pytree as fx_pytree
     import torch.utils._pytree as torch_pytree
-    from torch.utils._pytree import tree_leaves, tree_map_only
+    from torch.utils._pytree import (
+        TreeSpec,
+        tree_flatten,
+        tree_leaves,
+        tree_map_only,
+        tree_unflatten,
+    )
 
-__all__ = ["fx_pytree", "torch_pytree", "tree_leaves", "tree_map_only"]
+__all__ = [
+    "TreeSpec",
+    "fx_pytree",
+    "torch_pytree",
+    "tree_flatten",
+    "tree_leaves",
+    "tree_map_only",
+    "tree_unflatten",
+]

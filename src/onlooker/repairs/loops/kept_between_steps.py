@@ -30,10 +30,10 @@ from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
 from .lists_of_numbers import NumberList, number_lists_of
-from .loop_lists import counted_by
+from .loop_lists import counted_by, gone_over
 from .step_indices import StepFloat, StepIndex
 from .step_numbers import NumberOrigin, StepSize, Total
-from .steps import Constant, Loop, mapped
+from .steps import Constant, Loop, leaves_of, mapped
 
 __all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
 
@@ -92,6 +92,10 @@ class KeptBetweenSteps:
         self._own: dict[str, StepSize | None] = {}
         #: the lists that get numbers of each step
         self._lists: list[NumberList] = []
+        #: where another loop goes over the results: the names of their lists, and those that the list of a
+        #: comprehension is to have
+        self.named: frozenset[str] = frozenset()
+        self.to_be_made: frozenset[str] = frozenset()
 
     def begin_lists(self, frames: Sequence[FrameType]) -> None:
         """Before the loop: keeps the last number of each list that it extends."""
@@ -232,13 +236,13 @@ class KeptBetweenSteps:
         added = len(self._loop.steps) - 1
         grown: list[list[Any]] = []
         for change in () if self._held is None else self._held.effects():
-            if isinstance(change.before, torch.Tensor) and isinstance(change.after, torch.Tensor):
-                continue
+            if self._form(change.before, 0) == self._form(change.after, 0):
+                continue  # other tensors alone: they are what a name has that stands for another one
             if any(change.after is one.values for one in self._lists):
                 grown.append(change.after)
                 continue
             new = change.after[len(change.before) :] if type(change.after) is list else []
-            if len(new) != added or not all(isinstance(one, torch.Tensor) for one in new):
+            if len(new) != added or not _are_results(new):
                 place = change.place or "a container"
                 raise self._loop.refused(f"{place} changes from step to step")
             grown.append(change.after)
@@ -251,8 +255,7 @@ class KeptBetweenSteps:
         :raises NotRolledError: where Python keeps something else
         """
         grown = self._grown_lists()
-        if not self._follows:  # else the trace has looked at the source
-            self._check_lists(frames, grown)
+        self._check_lists(frames, grown)
         n_more = self._loop.count - 1
         for name, (first, growth) in self._counts.items():
             set_local(frames[0], name, first + growth * n_more)
@@ -265,15 +268,20 @@ class KeptBetweenSteps:
         nobody counts them.
         """
         loop, own = self._loop, frames[0]
+        known = dict(own.f_locals)
+        names = {name for name, value in known.items() if any(value is values for values in grown)}
+        tree = tree_of(own.f_code.co_filename)
+        over, self.to_be_made = frozenset[str](), frozenset[str]()
+        if tree is not None:
+            over, self.to_be_made = gone_over(tree, names, own.f_lineno)
+        self.named = frozenset(names if over else ())
+        if self._follows:  # the trace has looked at the source
+            return
         for values in grown:
-            if not any(value is values for value in own.f_locals.values()):
+            if not any(value is values for value in known.values()):
                 raise loop.refused("a list that is no local name has a result of each step")
             if any(value is values for other in frames[1:] for value in other.f_locals.values()):
                 raise loop.refused("a list of its caller has a result of each step")
-        names = {
-            name for name, value in own.f_locals.items() if any(value is values for values in grown)
-        }
-        tree = tree_of(own.f_code.co_filename)
         counted = (
             "its source is not there" if tree is None else counted_by(tree, names, own.f_lineno)
         )
@@ -282,6 +290,14 @@ class KeptBetweenSteps:
                 "its results are a list that is read in another way than by torch.stack, torch.cat"
                 f" or [-1]: {counted}"
             )
+
+
+def _are_results(items: Sequence[Any]) -> bool:
+    """True for tensors, and for containers of tensors that are alike."""
+    form = _form(items[0], str) if items else None
+    return all(
+        isinstance(leaf, torch.Tensor) for item in items for leaf in leaves_of(item, object)
+    ) and all(_form(item, str) == form for item in items)
 
 
 def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = frozenset()) -> Any:

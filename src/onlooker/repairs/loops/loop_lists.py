@@ -2,27 +2,32 @@
 
 A rolled loop runs some steps, and no more, so that such a list is shorter or longer than in a call.
 ``torch.stack(results)``, ``pad_sequence(results)``, ``len(results)``, ``zip(results, others)`` and an item,
-such as ``results[-1]`` or ``results[t]`` in another loop, are given the results of all steps. Any other
-reading may count them: ``for _ in results``, ``if results[60:]``. So the source of the function is looked at,
-and a loop stays as it is where the list is read in another way, or returned to a function that may do so.
+such as ``results[-1]`` or ``results[t]`` in another loop, are given the results of all steps, and
+``for result in results`` is a loop over all of them. Any other reading may count them: ``if results[60:]``.
+So the source of the function is looked at, and a loop stays as it is where the list is read in another way,
+or returned to a function that may do so.
 
 >>> import ast
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
 >>> counted_by(ast.parse(source), {"results"}, 3)
 ''
->>> counted_by(ast.parse(source + ", sum(1 for _ in results)"), {"results"}, 3)
+>>> counted_by(ast.parse(source + ", bool(results)"), {"results"}, 3)
 'results is read in line 5'
+>>> sorted(gone_over(ast.parse(source + " + sum(f(r) for r in results)"), {"results"}, 3)[0])
+['results']
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from ...model_source.source_tests import called_name, parents_in
 
-__all__ = ["counted_by"]
+__all__ = ["counted_by", "gone_over"]
 
 _JOINS = frozenset({"stack", "cat", "concat", "concatenate", "pad_sequence"})
 #: what makes a tensor of the numbers of a list (:mod:`.lists_of_numbers`)
@@ -38,29 +43,150 @@ _METHODS = frozenset({"append", "extend", "insert", "reverse"})
 _Comprehension = ast.ListComp | ast.GeneratorExp
 
 
+@dataclass
+class _Lists:
+    """The readings of lists in a function: ``known`` are their names, ``gone_over`` those over which a loop goes,
+    ``made`` those of what a comprehension makes, and ``copied`` those of other lists with the same items.
+    """
+
+    function: ast.AST
+    line: int
+    known: set[str]
+    gone_over: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    copied: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.parents = parents_in(self.function)
+        n_known = -1
+        while n_known != len(self.known):  # a name for a list of another name may stand anywhere
+            n_known = len(self.known)
+            self.counted = self._counted()
+        for name in sorted(self.gone_over & self.copied) if not self.counted else ():
+            self.counted = f"a loop goes over {name}, which is another list of its items"
+
+    def _counted(self) -> str:
+        before = set(self.known)
+        for node in ast.walk(self.function):
+            if isinstance(node, _Comprehension) and any(
+                one.iter.lineno == self.line for one in node.generators
+            ):
+                reading = self.reading_of(node)
+                if reading is not None:
+                    return f"the list is read in line {reading}"
+        self.made |= self.known - before - self.copied
+        for node in ast.walk(self.function):
+            is_read = isinstance(node, ast.Name) and node.id in self.known
+            if not is_read or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+                continue
+            if _is_of_something_else(self.function, node, self.line):  # type: ignore[arg-type]
+                continue
+            if (reading := self.reading_of(node)) is not None:
+                return f"{node.id} is read in line {reading}"  # type: ignore[attr-defined]
+        return ""
+
+    def reading_of(self, node: ast.AST, *, copied: bool = False) -> int | None:
+        """The line of a reading that may count the items of a list, or of a ``copied`` one; None where this one does
+        not.
+        """
+        parent = self.parents.get(node)
+        here = getattr(node, "lineno", 0)
+        if isinstance(parent, ast.Assign):
+            return None if self._is_named(parent, node, copied=copied) else here
+        if isinstance(parent, ast.Attribute):
+            is_called = isinstance(self.parents.get(parent), ast.Call)
+            return None if is_called and parent.attr in _METHODS else here
+        if isinstance(parent, ast.AugAssign):
+            return here
+        if isinstance(parent, ast.Subscript) and parent.value is node:
+            index = ast.unparse(parent.slice)
+            if not isinstance(parent.slice, ast.Slice):
+                # a step reads it at its index, or the first or the last one is read: others are refused
+                return None if isinstance(parent.ctx, ast.Load) else here
+            return self.reading_of(parent, copied=True) if _PARTS.fullmatch(index) else here
+        if isinstance(parent, ast.For) and parent.iter is node and isinstance(node, ast.Name):
+            self.gone_over.add(node.id)
+            return None
+        if isinstance(parent, ast.comprehension) and parent.iter is node:
+            return self._reading_of_items(node, parent)
+        if isinstance(parent, ast.Starred) and _is_zip(call := self.parents.get(parent)):
+            return here if call is None else self.reading_of(call, copied=True)
+        if isinstance(parent, ast.Call) and node in parent.args:
+            name = called_name(parent)
+            if name == "map" and len(parent.args) == 2 and parent.args[1] is node:
+                return self._reading_of_map(parent, node, here)
+            if (
+                name in _READERS
+                or _is_of_numbers(parent)
+                or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS)
+            ):
+                return None
+            return self.reading_of(parent, copied=True) if name in _COPIES else here
+        return here
+
+    def _is_named(self, given: ast.Assign, value: ast.AST, *, copied: bool) -> bool:
+        """True for ``name = list``, and for ``name, other = zip(*list)``: the names are those of lists."""
+        target, names = given.targets[0], list[ast.expr]()
+        if len(given.targets) == 1:
+            is_tuple = isinstance(target, ast.Tuple) and _is_zip(value)
+            names = target.elts if is_tuple else [target]  # type: ignore[attr-defined]
+        found = {one.id for one in names if isinstance(one, ast.Name)}
+        self.known |= found
+        self.copied |= found if copied else set()
+        return bool(names) and len(found) == len(names)
+
+    def _reading_of_map(self, call: ast.Call, node: ast.AST, here: int) -> int | None:
+        """The line of a reading by ``map(function, list)`` that may count the items; None where this one does not."""
+        if _is_zip(node):
+            is_join = ast.unparse(call.args[0]).rpartition(".")[2] in _JOINS
+            return None if is_join else here
+        if not isinstance(node, ast.Name):
+            return here
+        self.gone_over.add(node.id)
+        return self.reading_of(call, copied=True)
+
+    def _reading_of_items(self, node: ast.AST, goes_over: ast.comprehension) -> int | None:
+        """The line of a reading by a comprehension that may count the items; None where this one does not."""
+        made = self.parents[goes_over]
+        if not isinstance(made, _Comprehension) or len(made.generators) > 1 or goes_over.ifs:
+            return getattr(node, "lineno", 0)
+        if _is_zip(node):
+            is_join = isinstance(made.elt, ast.Call) and called_name(made.elt) in _JOINS
+            return None if is_join else getattr(node, "lineno", 0)
+        if not isinstance(node, ast.Name):
+            return getattr(node, "lineno", 0)
+        self.gone_over.add(node.id)
+        return None
+
+
+def _is_zip(node: ast.AST | None) -> bool:
+    """True for ``zip(*items)``: as many lists as an item has parts."""
+    is_call = isinstance(node, ast.Call) and called_name(node) == "zip"
+    return is_call and len(node.args) == 1 and isinstance(node.args[0], ast.Starred)  # type: ignore[union-attr]
+
+
+@functools.lru_cache(maxsize=1024)
+def _lists_of(tree: ast.AST, names: frozenset[str], line: int) -> _Lists | None:
+    function = _function_at(tree, line)
+    return None if function is None else _Lists(function, line, set(names))
+
+
 def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
     """Finds where the lists of these names, or the value of the comprehension at a line, are read
     in a way that may count them: returns that line; empty where they are not.
     """
-    function = _function_at(tree, line)
-    if function is None:
-        return "its source is not there"
-    parents = parents_in(function)
-    known = set(names)
-    for node in ast.walk(function):
-        if isinstance(node, _Comprehension) and any(
-            one.iter.lineno == line for one in node.generators
-        ):
-            reading = _reading_of(node, parents, known)
-            if reading is not None:
-                return f"the list is read in line {reading}"
-    for node in ast.walk(function):
-        is_read = isinstance(node, ast.Name) and node.id in known and isinstance(node.ctx, ast.Load)
-        if is_read and _is_of_something_else(function, node, line):  # type: ignore[arg-type]
-            continue
-        if is_read and (reading := _reading_of(node, parents, known)) is not None:
-            return f"{node.id} is read in line {reading}"  # type: ignore[attr-defined]
-    return ""
+    lists = _lists_of(tree, frozenset(names), line)
+    return "its source is not there" if lists is None else lists.counted
+
+
+def gone_over(
+    tree: ast.AST, names: Collection[str], line: int
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of such lists over which another loop goes, and which of them are made by the comprehension."""
+    lists = _lists_of(tree, frozenset(names), line)
+    if lists is None:
+        return frozenset(), frozenset()
+    return frozenset(lists.gone_over), frozenset(lists.gone_over & lists.made)
 
 
 def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
@@ -110,34 +236,3 @@ def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
         if isinstance(node, functions) and node.lineno <= line <= (node.end_lineno or node.lineno):
             found = node if found is None or node.lineno >= found.lineno else found  # type: ignore[attr-defined]
     return found
-
-
-def _reading_of(node: ast.AST, parents: Mapping[ast.AST, ast.AST], known: set[str]) -> int | None:
-    """The line of a reading that may count the items of a list; None where this one does not."""
-    parent = parents.get(node)
-    here = getattr(node, "lineno", 0)
-    if isinstance(parent, ast.Assign):
-        target = parent.targets[0]
-        if len(parent.targets) == 1 and isinstance(target, ast.Name):
-            known.add(target.id)
-            return None
-        return here
-    if isinstance(parent, ast.Attribute):
-        is_called = isinstance(parents.get(parent), ast.Call)
-        return None if is_called and parent.attr in _METHODS else here
-    if isinstance(parent, ast.Subscript) and parent.value is node:
-        index = ast.unparse(parent.slice)
-        if not isinstance(parent.slice, ast.Slice):
-            # a step reads it at its index, or the first or the last one is read: others are refused
-            return None if isinstance(parent.ctx, ast.Load) else here
-        return _reading_of(parent, parents, known) if _PARTS.fullmatch(index) else here
-    if isinstance(parent, ast.Call) and node in parent.args:
-        name = called_name(parent)
-        if (
-            name in _READERS
-            or _is_of_numbers(parent)
-            or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS)
-        ):
-            return None
-        return _reading_of(parent, parents, known) if name in _COPIES else here
-    return here

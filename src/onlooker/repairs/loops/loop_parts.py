@@ -7,6 +7,7 @@ Each knows how many parts it has in a call, and gives the part at the index of a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,15 +16,18 @@ from typing import Any, Protocol
 
 import torch
 
+from ...model_source.frames import begins_loop
 from ...model_source.source_loops import is_copied
+from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import statically_known_true
-from .loop_results import ResultsOfSteps
+from ...torch_internals.trees import TreeSpec, tree_flatten, tree_unflatten
+from .loop_results import LoopResults, ResultsOfSteps
 from .step_indices import StepIndex
 from .step_numbers import demanded
 from .steps import Loop, NotRolledError
 from .whole_rows import WholeRows
 
-__all__ = ["Listed", "Numbers", "Pieces", "ResultsApart", "TakenApart", "Zipped"]
+__all__ = ["Listed", "Numbers", "Pieces", "ResultList", "ResultsApart", "TakenApart", "Zipped"]
 
 
 class GoesOver(Protocol):
@@ -49,7 +53,7 @@ class TakenApart(tuple[torch.Tensor, ...]):
     dim: int
     count: Any
 
-    def row(self, index: StepIndex) -> Any:
+    def row(self, index: Any) -> Any:
         """The part at an index of a loop."""
         if self.loops.rows is not None:
             self.loops.rows.read_by_steps(tuple(super().__iter__()))
@@ -57,7 +61,11 @@ class TakenApart(tuple[torch.Tensor, ...]):
         return self.whole[key]
 
     def __getitem__(self, key: Any) -> Any:
-        return self.row(key) if isinstance(key, StepIndex) else super().__getitem__(key)
+        if isinstance(key, StepIndex):
+            return self.row(key)
+        found = super().__getitem__(key)
+        is_known = isinstance(key, slice) and key.step in (None, 1, -1)
+        return SomeApart.of(self, key, found) if is_known else found
 
     def __iter__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
@@ -68,6 +76,45 @@ class TakenApart(tuple[torch.Tensor, ...]):
         if loop is None:
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
+
+
+class SomeApart(TakenApart):
+    """Some of the parts of a tensor, as in ``parts[1:]``, or all of them backwards, as in ``parts[::-1]``."""
+
+    _of: TakenApart
+    _key: slice
+
+    @classmethod
+    def of(cls, parts: TakenApart, key: slice, found: tuple[torch.Tensor, ...]) -> Any:
+        """The parts at a slice; what Python ``found`` where that is a slice backwards with bounds."""
+        if key.step == -1 and (key.start, key.stop) != (None, None):
+            return found
+        some = cls(found)
+        some._of, some._key, some.loops, some.dim = parts, key, parts.loops, parts.dim
+        return some
+
+    @property
+    def _is_backwards(self) -> bool:
+        return bool(self._key.step == -1)
+
+    @functools.cached_property
+    def whole(self) -> torch.Tensor:  # type: ignore[override]
+        """The tensor that has these parts, in their order or backwards."""
+        if self._is_backwards:
+            return self._of.whole
+        key: Any = (*[slice(None)] * self.dim, self._key)
+        return self._of.whole[key]
+
+    @property
+    def count(self) -> Any:
+        """How many parts there are."""
+        whole = self.whole
+        with WithoutFunctions():  # the model reads none of these sizes
+            return whole.shape[self.dim]
+
+    def row(self, index: Any) -> Any:
+        """The part at an index of a loop."""
+        return super().row(index * -1 + (self.count - 1) if self._is_backwards else index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +154,44 @@ class Zipped:
 
 
 class ResultsApart:
-    """A list of the results of a loop that another loop goes over, one a step."""
+    """A list of the results of a loop that another loop goes over, one a step: tensors, or containers of them."""
 
-    def __init__(self, run: ResultsOfSteps) -> None:
-        self._whole, self.count = run.stacked(), run.count
+    def __init__(self, runs: Sequence[ResultsOfSteps], spec: TreeSpec) -> None:
+        self._wholes, self._spec = [run.stacked() for run in runs], spec
+        self.count = runs[0].count
+
+    @classmethod
+    def of(cls, values: Sequence[Any], results: LoopResults) -> ResultsApart | None:
+        """The results of all steps in a row; None for other values."""
+        items = [tree_flatten(value) for value in tuple(iter(values))]
+        (_, spec), runs = items[0] if items else ([], None), list[ResultsOfSteps]()
+        if spec is None or any(other != spec for _, other in items):
+            return None
+        for parts in zip(*(leaves for leaves, _ in items), strict=True):
+            run = results.in_a_row(parts)
+            is_whole = run is not None and (run.begin, run.end) == (0, len(parts))
+            if run is None or not is_whole or run.place not in run.loop.stacked:
+                return None
+            runs.append(run)
+        is_one = bool(runs) and all(one.loop is runs[0].loop for one in runs)
+        are_alike = all((one.first, one.last) == (runs[0].first, runs[0].last) for one in runs)
+        return cls(runs, spec) if is_one and are_alike else None
 
     def row(self, index: StepIndex) -> Any:
         """The result at an index of the other loop."""
-        return self._whole[index]
+        return tree_unflatten([whole[index] for whole in self._wholes], self._spec)
+
+
+class ResultList(list[Any]):
+    """A list with a result of each step of a loop, over which another loop goes: over those of all steps."""
+
+    #: the index and the result of each step of a loop over such a list; a static method of a class made for it, so
+    #: that nobody takes what the loops remember for a part of the list
+    steps_over: Callable[[Any], Iterator[tuple[StepIndex, Any]] | None]
+
+    def __iter__(self) -> Iterator[Any]:
+        steps = self.steps_over(self) if begins_loop(sys._getframe(1)) else None
+        return super().__iter__() if steps is None else (result for _, result in steps)
 
 
 class Listed(tuple[Any, ...]):

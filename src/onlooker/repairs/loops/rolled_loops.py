@@ -39,7 +39,7 @@ on its index otherwise, or on a number that it counts, is never rolled.
 What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
 comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for
 results, and ints that grow by the same number in each step, it must be after the last step what it was
-after the first one, and lists of results must be read as a whole
+after the first one, and lists of results must be read as a whole, or by another loop
 (:mod:`onlooker.repairs.loops.loop_lists`). Besides, the graph is proven for as many steps as were
 compared, twice as many as any watched call has, and at least 131: a decision of the trace says so, and
 more steps are refused.
@@ -66,7 +66,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...model_source.frames import frame_of_model
+from ...model_source.frames import at_lines, frame_of_model, set_local
 from ...model_source.lines import line_of
 from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
 from ...observing.reach import Snapshot
@@ -91,7 +91,7 @@ from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .lists_of_numbers import joined_numbers
-from .loop_parts import Listed, Numbers, Pieces, ResultsApart, TakenApart, Zipped
+from .loop_parts import Listed, Numbers, Pieces, ResultList, ResultsApart, TakenApart, Zipped
 from .loop_results import LoopResults
 from .scans import roll
 from .step_indices import StepFloat, StepIndex
@@ -189,6 +189,7 @@ class RolledLoops(Reader):
             "enumerate": self._enumerate,
             "zip": self._zip,
             "sum": self._sum,
+            "map": self._map,
         }
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None
@@ -205,6 +206,10 @@ class RolledLoops(Reader):
         self._counts: list[tuple[Any, int]] = []
         self._results = LoopResults()
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
+        over = {"steps_over": staticmethod(self._steps_over)}
+        self._result_list = type("ResultList", (ResultList,), over)
+        #: the lists of results that comprehensions are to make, by their names and the loop
+        self._to_be_made: dict[str, Loop] = {}
 
     def _loop_of(self, start: Any, step: int, count: Any) -> Loop | None:
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
@@ -259,13 +264,15 @@ class RolledLoops(Reader):
         return _is_symbolic(count) or (self._like is not None and bool(count))
 
     def _length(self, value: Any) -> Any:
-        """``len``: of a list with a result of each step, as many as there are steps."""
-        if isinstance(value, Loop):
+        """``len``: of a list with a result of each step, as many as there are steps; of the parts of a tensor the
+        size, which is no constant.
+        """
+        if isinstance(value, (Loop, TakenApart)):
             return value.count
         if isinstance(value, (list, tuple)) and (run := self._results.in_a_row(value)) is not None:
             return run.loop.count + (len(value) - run.loop.n_steps)
         self._check_uncounted(value)
-        if type(value) is list:
+        if _is_list(value):
             self._results.check_list(value)
         return length_of(value) if self.rows is None else self.rows.length(value, length_of)
 
@@ -274,7 +281,7 @@ class RolledLoops(Reader):
 
         :raises NotRolledError: for such a list
         """
-        is_long = type(value) in (list, tuple) and len(value) >= self.n_steps - _MOST_BESIDE
+        is_long = _is_list(value) and len(value) >= self.n_steps - _MOST_BESIDE
         if self._last is not None and is_long:
             raise self._last.refused("a list with an item of each step is counted")
 
@@ -295,11 +302,25 @@ class RolledLoops(Reader):
 
     def _sum(self, values: Any, start: Any = 0) -> Any:
         steps = None
-        if type(values) is list:
+        if _is_list(values) and not isinstance(values, tuple):
             steps = self._steps_over(values)
         else:
             self._check_uncounted(values)
-        return sum(values if steps is None else (part for _, part in steps), start)
+        before, total = self._loop, start
+        for value in values if steps is None else (part for _, part in steps):
+            total = total + value
+            in_step = self._loop is not None and self._loop is not before
+            if in_step and not isinstance(total, (torch.Tensor, StepFloat)):
+                raise self._loop.refused("numbers of its steps are added up")  # type: ignore[union-attr]
+        return total
+
+    def _map(self, function: Any, *values: Any) -> Iterator[Any]:
+        steps = self._steps_over(values[0]) if len(values) == 1 and _is_list(values[0]) else None
+        if steps is not None:
+            return (function(part) for _, part in steps)
+        for value in values:
+            self._check_uncounted(value)
+        return map(function, *values)
 
     def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
         parts = [self._parts_of(value) for value in values]
@@ -331,11 +352,10 @@ class RolledLoops(Reader):
                 self._check_uncounted(items)
                 return None
             values = items[::-1]
-        if type(values) in (list, tuple):
-            run = self._results.in_a_row(values) if self._loop is None else None
-            is_whole = run is not None and (run.begin, run.end) == (0, len(values))
-            if run is not None and is_whole and run.place in run.loop.stacked:
-                return ResultsApart(run)
+        if _is_list(values):
+            apart = ResultsApart.of(values, self._results) if self._loop is None else None
+            if apart is not None:
+                return apart
             self._check_uncounted(values)
         return values if isinstance(values, (TakenApart, Listed)) else None
 
@@ -432,6 +452,40 @@ class RolledLoops(Reader):
             kept.end_lists()
         self.roll(loop)
         kept.settle(frames_of_model(sys._getframe(1)))
+        self._name_lists(loop, kept, frames_of_model(sys._getframe(1)))
+
+    def _name_lists(self, loop: Loop, kept: KeptBetweenSteps, frames: Sequence[FrameType]) -> None:
+        """Gives lists of results over which another loop goes an iterator of those of all steps: those that have a
+        name now, and, before the next line of the function, the one that a comprehension makes.
+        """
+        for name in kept.named:
+            if not self._name_list(frames[0], name):
+                raise loop.refused(
+                    f"another loop goes over {name}, which has more than results of all its steps"
+                )
+        if not kept.to_be_made:
+            return
+        is_inner = frames[0].f_code.co_name.startswith(
+            "<"
+        )  # comprehensions are functions before Python 3.12
+        function = frames[int(is_inner and len(frames) > 1)]
+        self._to_be_made |= dict.fromkeys(kept.to_be_made, loop)
+
+        def is_made() -> bool:
+            for name in kept.to_be_made & self._to_be_made.keys():
+                if self._name_list(function, name):
+                    del self._to_be_made[name]
+            return kept.to_be_made.isdisjoint(self._to_be_made)
+
+        self._swaps.callback(at_lines(function, is_made))
+
+    def _name_list(self, frame: FrameType, name: str) -> bool:
+        """Gives the list of a name an iterator of all results; False where it is no list of them."""
+        values = frame.f_locals.get(name)
+        if type(values) is not list or ResultsApart.of(values, self._results) is None:
+            return False
+        set_local(frame, name, self._result_list(values))
+        return True
 
     def _steps_of(self, loop: Loop) -> int:
         """How many steps of a loop are run: fewer, or more, by what its number of steps differs from that of a
@@ -499,6 +553,10 @@ class RolledLoops(Reader):
 
     def __exit__(self, *error: Any) -> None:
         self._swaps.close()
+        for loop in self._to_be_made.values() if error[0] is None else ():
+            raise loop.refused(
+                "a loop goes over the list that a comprehension makes, which has no name"
+            )
         if self._loop is not None:  # whoever has its steps may never ask for the next one
             self.end(self._loop, False)
 
@@ -647,6 +705,11 @@ class RolledLoops(Reader):
         :raises NotRolledError: for a tensor of one of the steps before the last one
         """
         return self._results.value(leaf)
+
+
+def _is_list(value: Any) -> bool:
+    """True for a plain list or tuple, and for a list of results."""
+    return type(value) in (list, tuple) or isinstance(value, ResultList)
 
 
 def _is_apart(value: Any) -> bool:

@@ -205,7 +205,7 @@ class StepIndex:
         is_known = is_code_of_model(frame.f_code.co_filename)
         name = name_of_items(frame.f_code, frame.f_lasti) if is_known else ""
         values = frame.f_locals.get(name) if name else None
-        return self.loop.place_in_list(self, values if type(values) is list else None)
+        return self.loop.place_in_list(self, values if isinstance(values, list) else None)
 
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
 

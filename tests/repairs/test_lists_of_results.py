@@ -1,0 +1,280 @@
+"""Lists with a result of each step that Python reads again: another loop goes over them, whatever the number of
+steps; and no count of them is a number of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver, RejectedCallError
+from onlooker.model_source.frames import at_lines
+
+Tensor = torch.Tensor
+
+
+class Cell(torch.nn.Module):
+    """A cell of an LSTM, as torch's own example of a custom one has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs, self.hidden = torch.nn.Linear(4, 16), torch.nn.Linear(4, 16)
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        h, c = state
+        i, f, g, o = (self.inputs(x) + self.hidden(h)).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return h, (h, c)
+
+
+class Model(torch.nn.Module):
+    """Calls a function with itself and a tensor of the shape (steps, batch, 4)."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.run, self.head = run, torch.nn.Linear(4, 3)
+        self.cells = torch.nn.ModuleList([Cell(), Cell()])
+
+    def begin(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.zeros(x.shape[1], 4), torch.zeros(x.shape[1], 4)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+def by_the_number_of_parts(model: Model, x: Tensor) -> Any:
+    inputs, outputs, state = x.unbind(0), [], model.begin(x)
+    for i in range(len(inputs)):
+        output, state = model.cells[0](inputs[i], state)
+        outputs += [output]
+    return torch.stack(outputs), state
+
+
+def parts_backwards(model: Model, x: Tensor) -> Any:
+    inputs, outputs, state = x.unbind(0)[::-1], [], model.begin(x)
+    for i in range(len(inputs)):
+        output, state = model.cells[0](inputs[i], state)
+        outputs += [output]
+    return torch.stack(outputs[::-1]), state
+
+
+def some_of_the_parts(model: Model, x: Tensor) -> Any:
+    outputs, state, parts = [], model.begin(x), x.unbind(0)
+    for now, before in zip(parts[1:], parts[:-1], strict=True):
+        output, state = model.cells[0](now - before, state)
+        outputs.append(output)
+    return torch.stack(outputs)
+
+
+def states_in_a_list(model: Model, x: Tensor) -> Any:
+    states, outputs = [model.begin(x) for _ in model.cells], []
+    for t in range(x.shape[0]):
+        value = x[t]
+        for i, cell in enumerate(model.cells):
+            value, states[i] = cell(value, states[i])
+        outputs.append(value)
+    return torch.stack(outputs), states
+
+
+def a_list_per_layer(model: Model, x: Tensor) -> Any:
+    values = [x[t] for t in range(x.shape[0])]
+    for cell in model.cells:
+        state, outputs = model.begin(x), []
+        for value in values:
+            value, state = cell(value, state)
+            outputs.append(value)
+        values = outputs
+    return torch.stack(values)
+
+
+def made_of_a_list(model: Model, x: Tensor) -> Any:
+    outputs, state = [], model.begin(x)
+    for value in x:
+        value, state = model.cells[0](value, state)
+        outputs.append(value)
+    heads = [model.head(output) for output in outputs]
+    others = list(map(model.head, outputs))
+    return torch.stack([head.relu() for head in heads]), torch.stack(others)
+
+
+def several_results(model: Model, x: Tensor) -> Any:
+    states, state = [], model.begin(x)
+    for value in x:
+        _, state = model.cells[0](value, state)
+        states.append(state)
+    h, c = zip(*states, strict=True)
+    return torch.stack(h) + torch.stack(c), torch.stack([one[0] * one[1] for one in states])
+
+
+def several_results_apart(model: Model, x: Tensor) -> Any:
+    states, state = [], model.begin(x)
+    for value in x:
+        _, state = model.cells[0](value, state)
+        states.append(state)
+    return torch.stack([h for h, _ in states]), torch.stack([c for _, c in states])
+
+
+def counted_in_a_loop(model: Model, x: Tensor) -> Any:
+    pairs = [(model.head(value), value.sum()) for value in x]
+    count = 0
+    for _, _ in pairs:
+        count += 1
+    return torch.stack([head for head, _ in pairs]) * count
+
+
+SERVED = (
+    by_the_number_of_parts,
+    parts_backwards,
+    some_of_the_parts,
+    states_in_a_list,
+    a_list_per_layer,
+    made_of_a_list,
+    several_results,
+    several_results_apart,
+    counted_in_a_loop,
+)
+
+
+def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
+    model, observer = Model(run).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for steps, batch in ((3, 2), (5, 3)):
+            model(torch.randn(steps, batch, 4))
+    return model, observer.export()
+
+
+@pytest.mark.parametrize("run", SERVED)
+def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
+    model, program = watched(run)
+    assert len(program.graphs) == 1
+    for steps in (2, 3, 16, 40):
+        x = torch.randn(steps, 2, 4)
+        torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified
+
+
+def a_sum_of_ones(model: Model, x: Tensor) -> Any:
+    return x * sum(1 for _ in range(x.shape[0]))
+
+
+def a_sum_over_results(model: Model, x: Tensor) -> Any:
+    heads = [model.head(value) for value in x]
+    return torch.stack(heads) * sum(1 for _ in heads)
+
+
+def with_one_more(model: Model, x: Tensor) -> Any:
+    heads, count = [model.head(x[0])], 0
+    for value in x:
+        heads.append(model.head(value))
+    for _ in heads:
+        count += 1
+    return torch.stack(heads) * count
+
+
+def of_a_copy(model: Model, x: Tensor) -> Any:
+    heads, count = [model.head(value) for value in x], 0
+    others = heads[::-1]
+    for _ in others:
+        count += 1
+    return torch.stack(heads) * count
+
+
+def with_another_name_in_a_branch(model: Model, x: Tensor) -> Any:
+    heads, count = [model.head(value) for value in x], 0
+    if x.shape[1] > 50:
+        others = []
+    else:
+        copies = list(heads)
+        others = copies
+    for _ in others:
+        count += 1
+    return torch.stack(heads) * count
+
+
+def left_early(model: Model, x: Tensor) -> Any:
+    heads, count = [model.head(value) for value in x], 0
+    for _ in heads:
+        count += 1
+        if count == 4:
+            break
+    return torch.stack(heads) * count
+
+
+def of_constants(model: Model, x: Tensor) -> Any:
+    heads = [model.head(value) for value in x]
+    return torch.stack(heads) * torch.tensor([1 for _ in heads]).sum()
+
+
+def in_an_inner_function(model: Model, x: Tensor) -> Any:
+    heads, count = [], 0
+
+    def step() -> None:
+        for value in x:
+            heads.append(model.head(value))
+
+    step()
+    for _ in heads:
+        count += 1
+    return torch.stack(heads) * count
+
+
+def written_in_a_loop(model: Model, x: Tensor) -> Any:
+    heads = []
+    for value in x:
+        heads.append(model.head(value))
+    for head in heads:
+        head.mul_(2)
+    return torch.stack(heads)
+
+
+COUNTED = (
+    a_sum_of_ones,
+    a_sum_over_results,
+    with_one_more,
+    of_a_copy,
+    with_another_name_in_a_branch,
+    left_early,
+    of_constants,
+    in_an_inner_function,
+    written_in_a_loop,
+)
+
+
+@pytest.mark.parametrize("run", COUNTED)
+def test_a_count_of_results_is_right_or_refused(run: Callable[[Any, Tensor], Any]) -> None:
+    model, program = watched(run)
+    for steps in (3, 5, 16):
+        x = torch.randn(steps, 3, 4)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            assert steps == 16
+            continue
+        torch.testing.assert_close(got, model(x))
+
+
+def test_lines_of_a_running_frame_are_told_until_it_is_enough() -> None:
+    import sys
+
+    before, seen = sys.gettrace(), []
+    frame = sys._getframe()
+
+    def act() -> bool:
+        seen.append(frame.f_lineno)
+        return len(seen) == 2
+
+    at_lines(frame, act)
+    first = frame.f_lineno
+    second = frame.f_lineno
+    assert seen == [first, second]
+    assert sys.gettrace() is before
+    end = at_lines(frame, act)
+    end()
+    n_seen = len(seen)
+    assert frame.f_lineno
+    assert len(seen) == n_seen
+    assert sys.gettrace() is before

@@ -92,6 +92,7 @@ def test_a_side_that_several_layers_halve_is_in_steps_of_all_of_them() -> None:
         assert re.search(rf"ranges=\{{'x_dim_{dim}':\s+\(\d+,\s+None\)\}}\)", refused), refused
 
 
+@pytest.mark.slow
 def test_the_sides_that_are_asked_for_have_a_bounded_number_of_graphs() -> None:
     program, traces = traced(OnOtherSides(3).eval(), (64, 64), ranges=sides(32, 128))
     assert 4 <= len(program.graphs) <= traces <= 16

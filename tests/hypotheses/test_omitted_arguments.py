@@ -125,7 +125,7 @@ def test_two_flags_that_say_the_same_together_only_are_not_left_out():
     assert not any(leaf.optional for leaf in plan.leaves)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_a_program_of_padded_prompts_generates_for_unpadded_ones(architecture):
     model = tiny_model(architecture).model
     ids = torch.tensor([[0, 0, 5, 6, 7, 9], [3, 4, 5, 8, 9, 2]])

@@ -12,6 +12,7 @@ import torch
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.model_source.frames import at_lines
+from slow_runs import runs
 
 Tensor = torch.Tensor
 
@@ -147,7 +148,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
     return model, observer.export()
 
 
-@pytest.mark.parametrize("run", SERVED)
+@pytest.mark.parametrize("run", runs(SERVED, slow={parts_backwards, several_results, several_results_apart}))
 def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
     assert len(program.graphs) == 1

@@ -398,7 +398,7 @@ def test_images_of_a_grid_are_served_for_other_numbers_and_sizes_of_images() -> 
             torch.testing.assert_close(program(*given), model(*given), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("run", [attention_of_parts, pytest.param(slices, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("run", [slices, pytest.param(attention_of_parts, marks=pytest.mark.slow)])
 def test_a_saved_program_serves_other_numbers_of_steps(run: Run, tmp_path: Path) -> None:
     model, program = exported(run)
     program.save(tmp_path)

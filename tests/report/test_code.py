@@ -303,6 +303,7 @@ def test_the_script_exports_what_onlooker_exports(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["mlp", "nested", "keywords", "changes"])
+@pytest.mark.one_in(2)
 def test_the_script_for_onnx_has_the_names_of_the_axes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     model, program = exported(name)
     script = run_script(program.code(to="onnx"))
@@ -379,6 +380,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", ["keywords", "spread", "llama"])
+@pytest.mark.one_in(2)
 def test_a_loaded_program_writes_the_same_script(name: str, tmp_path: Path) -> None:
     """But for the ids: their limits come from values, which are not saved."""
     _, program = exported(name)

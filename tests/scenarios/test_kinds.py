@@ -84,7 +84,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "cls"), CASES, ids=lambda value: getattr(value, "__name__", value))
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_model_with_any_kind_of_input_is_proven_or_refused(kind: str, cls: type[torch.nn.Module]) -> None:
     model = cls()
     calls = [{"x": KINDS[kind]((k,)), "y": torch.ones(k, 2)} for k in (2, 3)]
@@ -150,7 +150,7 @@ USES: dict[str, Any] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dtype", HELD, ids=str)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_model_that_converts_what_torch_hardly_computes_with_is_proven(dtype: torch.dtype, use: str) -> None:
     make, calls = USES[use]
     program = verified(make(), *calls(dtype))
@@ -159,6 +159,7 @@ def test_a_model_that_converts_what_torch_hardly_computes_with_is_proven(dtype: 
 
 
 @pytest.mark.parametrize("dtype", HELD, ids=str)
+@pytest.mark.one_in(3)
 def test_such_a_program_is_saved_with_values_and_proven_where_it_is_loaded(dtype: torch.dtype, tmp_path: Any) -> None:
     model = Back()
     program = verified(model, *USES["back"][1](dtype))

@@ -445,7 +445,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(3)
 def test_a_verified_program_is_right_on_a_named_branch(name: str) -> None:
     finding = examine(NAMED[name])
     assert not finding.is_wrong, described(finding)
@@ -483,7 +483,7 @@ def test_verified_programs_of_many_random_modules_are_right(seed: int) -> None:
     check(100, seed)
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_verified_program_is_right(case: Case) -> None:
     """Not shrunk, which takes minutes: ``python tests/planted.py --file`` examines what is printed here."""

@@ -30,7 +30,7 @@ def test_verified_programs_of_many_random_modules_are_right(seed: int) -> None:
     check(100, seed)
 
 
-@settings(max_examples=8, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(cases(watched_calls_run))
 def test_a_verified_program_is_right(case: Case) -> None:
     finding = examine(case)

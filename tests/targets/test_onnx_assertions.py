@@ -89,7 +89,7 @@ def test_the_other_side_of_a_branch_is_refused(model: torch.nn.Module, tmp_path:
         session.run(None, {port.name: -torch.ones(3).numpy()})
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino", "aoti"])
+@pytest.mark.parametrize("target", ["onnx", "openvino", pytest.param("aoti", marks=pytest.mark.slow)])
 def test_a_branch_that_gives_arguments_back_is_checked(target: str) -> None:
     model, observer = GivenBack(), InputObserver()
     with observer(model), torch.no_grad():

@@ -32,6 +32,7 @@ def test_there_are_enough_kinds() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.one_in(2)
 def test_the_program_is_verified_before(name: str) -> None:
     program = program_of(name)
     assert program.verify().verified

@@ -190,6 +190,7 @@ def watched_steps(model, begun, tokens):
     ],
     ids=["a tensor in ONNX", "a dict", "a cache"],
 )
+@pytest.mark.one_in(2)
 def test_what_the_model_leaves_behind_in_its_arguments_is_part_of_it(model, begun, tokens, target):
     program = watched_steps(model(), begun, tokens)
     assert program.verify().verified, program.tally.summary

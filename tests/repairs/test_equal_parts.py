@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, Program, RejectedCallError
+from slow_runs import runs
 
 
 class Blocks(nn.Module):
@@ -77,6 +78,108 @@ class Strided(Blocks):
         return torch.cat(parts, 1)
 
 
+class UpToTheEnd(Blocks):
+    """Says where each block ends."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = []
+        for first in range(0, x.shape[1], 4):
+            last = min(first + 4, x.shape[1])
+            parts.append(self.layer(x[:, first:last]).softmax(1))
+        return torch.cat(parts, 1)
+
+
+class WithTheOneBefore(Blocks):
+    """Reads each block with the one before it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = []
+        for first in range(0, x.shape[1], 4):
+            parts.append(self.layer(x[:, max(0, first - 4) : first + 4]).mean(1))
+        return torch.stack(parts, 1)
+
+
+class OverlapAdd(Blocks):
+    """Adds up windows that overlap, with how often each row was in one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, n = torch.zeros_like(x), torch.zeros_like(x)
+        for first in range(0, x.shape[1] - 7, 4):
+            y[:, first : first + 8] += self.layer(x[:, first : first + 8]).softmax(1)
+            n[:, first : first + 8] = n[:, first : first + 8] + 1
+        return y / n.clamp(min=1)
+
+
+class WrittenBlocks(Blocks):
+    """Writes each block to its place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        for first in range(0, x.shape[1], 4):
+            y[:, first : first + 4] = self.layer(x[:, first : first + 4]).softmax(1)
+        return y
+
+
+class FromTheBlockBefore(Blocks):
+    """Adds to each block what the step before has written."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        for first in range(4, x.shape[1] - 3, 4):
+            y[:, first : first + 4] += y[:, first - 4 : first].tanh()
+        return y
+
+
+class WrittenByAView(Blocks):
+    """Writes to a view of several rows, and to some of these rows by their indices."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        for first in range(0, x.shape[1] - 7, 4):
+            part = y[:, first : first + 8]
+            part += self.layer(x[:, first : first + 8])
+            y[:, first : first + 4] *= 2
+        return y
+
+
+class ReadAfterAWrite(Blocks):
+    """Reads a view of several rows after they were written."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        for first in range(0, x.shape[1] - 7, 4):
+            part = y[:, first : first + 8]
+            y[:, first : first + 8] = self.layer(x[:, first : first + 8])
+            y[:, first : first + 4] += part[:, :4]
+        return y
+
+
+class ReadByAnotherTensor(Blocks):
+    """Reads what steps write by another tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        z = y.view(-1, 4)
+        for first in range(0, x.shape[1] - 3, 4):
+            y[:, first : first + 4] += z.sum() * 1e-3
+        return y
+
+
+WATCHED = (
+    Blocks,
+    CarriedState,
+    EachFourth,
+    UpToTheEnd,
+    WithTheOneBefore,
+    OverlapAdd,
+    WrittenBlocks,
+    FromTheBlockBefore,
+)
+
+
+BY_VIEWS = (WrittenByAView, ReadAfterAWrite, ReadByAnotherTensor)
+
+
 def program_of(model: nn.Module, lengths: tuple[int, ...] = (12, 20)) -> Program:
     observer = InputObserver()
     with torch.no_grad(), observer(model):
@@ -99,7 +202,19 @@ def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
         program(torch.randn(2, 10, 4))
 
 
-@pytest.mark.parametrize("kind", [Blocks, CarriedState, EachFourth, AnyMore, Counted, WrittenParts, Strided])
+@pytest.mark.parametrize("kind", runs(WATCHED, slow=(Blocks, UpToTheEnd, FromTheBlockBefore, WrittenBlocks)))
+def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
+    torch.manual_seed(0)
+    model = kind().eval()
+    program = program_of(model, (11, 18))
+    assert program.verify().verified
+    for rows, length in ((3, 31), (2, 19), (2, 33)):
+        x = torch.randn(rows, length, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [*WATCHED, AnyMore, Counted, WrittenParts, Strided, *BY_VIEWS])
 @pytest.mark.parametrize("lengths", [(12, 20), (8, 16), (11, 18), (4, 9)], ids=str)
 @pytest.mark.one_in(7)
 def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[int, ...]) -> None:

@@ -66,10 +66,19 @@ def test_rows_that_are_results_are_each_their_own() -> None:
     assert program.verify(trials=20).verified
 
 
+def last_two(x: torch.Tensor) -> torch.Tensor:
+    rows = list(x.unbind(0))
+    copies = rows
+    return torch.cat(copies[-2:])
+
+
 OTHERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a row is read": lambda x: torch.stack([row.flip(0) if i == 1 else row for i, row in enumerate(x)]),
     "another order": lambda x: torch.cat(list(x)[::-1]),
     "their number is read": lambda x: torch.cat(list(x)) * len(list(x)),
+    "the last two of a list": lambda x: torch.cat(list(x)[-2:]),
+    "the last two of a list with a name": last_two,
+    "the joined rows are written": lambda x: torch.cat(list(x)).add_(1) + x.sum(),
 }
 
 
@@ -86,6 +95,40 @@ def test_rows_that_are_read_otherwise_are_never_wrong(join: Callable[[torch.Tens
         except Exception:  # a graph per number of rows, and none for this one
             continue
         assert torch.equal(got, model(rand(n, 4, 3)))
+
+
+def joined_twice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = [row for row in x]  # noqa: C416 a loop
+    first = torch.stack(rows)
+    first.add_(1)
+    return first, torch.stack(rows), x
+
+
+def two_blocks(x: torch.Tensor) -> torch.Tensor:
+    parts = x.split(2, 0)
+    return torch.cat(parts[-2:]) * len(parts)
+
+
+PARTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "the last two rows": lambda x: torch.stack(x.unbind(0)[-2:], 1),
+    "the last two blocks": two_blocks,
+    "all but the first": lambda x: torch.stack(x.unbind(0)[1:]),
+    "backwards": lambda x: torch.cat(x.unbind(0)[::-1]),
+    "written afterwards": lambda x: (torch.stack(x.unbind(0)[1:]).add_(1), x),
+    "joined twice": joined_twice,
+}
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_some_of_the_rows_are_joined_whatever_their_number(parts: Callable[[torch.Tensor], object]) -> None:
+    model, observer = GivesRows(parts), InputObserver()
+    with observer(model):
+        for n in (4, 6):
+            model(rand(n, 4, 3))
+    program = observer.export()
+    for n in (4, 6, 8, 12):
+        torch.testing.assert_close(program(rand(n, 4, 3)), model(rand(n, 4, 3)))
+    assert program.verify().verified
 
 
 class GivesRows(torch.nn.Module):

@@ -23,8 +23,11 @@ __all__ = [
     "MADE_TENSORS",
     "ends_step",
     "has_other_rows_read",
+    "has_rows_written",
+    "is_added_to",
     "is_copied",
     "is_set_by_its_loop",
+    "is_sliced",
     "list_extended_by",
     "lists_extended",
     "lists_only_joined",
@@ -51,6 +54,8 @@ _LEAVES = (
 _OF_LOOPS = frozenset({"zip", "enumerate", "reversed"})
 #: what makes another list of the items of one
 _COPIES = frozenset({"tuple", "list"})
+#: slices that have all items
+_WHOLE_SLICES = frozenset({":", "::-1"})
 #: functions of torch that make a tensor of a list of numbers
 MADE_TENSORS = frozenset({"tensor", "as_tensor", "pack_padded_sequence"})
 #: the call of what a loop goes over, and what begins the loop
@@ -290,6 +295,36 @@ def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
     return frozenset() if "" in readers else readers
 
 
+@functools.lru_cache(maxsize=4096)
+def is_sliced(code: CodeType, instruction: int) -> bool:
+    """True where the function slices the list that a call gives, or a copy of it: ``parts[-2:]`` after
+    ``parts = list(x)``. Such a slice may be the whole list.
+    """
+    tree = tree_of_code(code) if has_positions() else None
+    around = expressions_around(code, instruction)
+    if tree is None or not around:
+        return False
+    parents = parents_in(tree)
+    function = _around(around[0], parents) or tree
+    names, lists = set[str](), [around[0]]
+    while lists:
+        node: ast.AST = lists.pop()
+        above = parents.get(node)
+        while isinstance(above, ast.Call) and called_name(above) in _COPIES:
+            node, above = above, parents.get(above)
+        is_item = isinstance(above, ast.Subscript) and above.value is node
+        key = above.slice if is_item else None  # type: ignore[union-attr]
+        if isinstance(key, ast.Slice) and ast.unparse(key) not in _WHOLE_SLICES:
+            return True
+        if isinstance(above, (ast.Assign, ast.AnnAssign)) and above.value is node:
+            targets = above.targets if isinstance(above, ast.Assign) else [above.target]
+            new = {target.id for target in targets if isinstance(target, ast.Name)} - names
+            names |= new
+            reads = (n for n in ast.walk(function) if isinstance(n, ast.Name))
+            lists += [n for n in reads if n.id in new and isinstance(n.ctx, ast.Load)]
+    return False
+
+
 def is_copied(frame: FrameType) -> bool:
     """True where a frame calls ``tuple`` or ``list`` at the moment."""
     around = expressions_around(frame.f_code, frame.f_lasti)
@@ -324,6 +359,27 @@ def has_other_rows_read(code: CodeType, instruction: int) -> bool:
         if isinstance(node, ast.Subscript) and _is_named(node.value, name):
             rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
     return bool(rows[ast.Store]) and not rows[ast.Load] <= rows[ast.Store]
+
+
+@functools.lru_cache(maxsize=4096)
+def has_rows_written(code: CodeType, instruction: int) -> bool:
+    """True for ``x[i : j]`` where the body of the loop around it writes to rows of ``x``."""
+    name, loop = _indexed(code, instruction)
+    names = set[str]() if loop is None else names_set([loop])
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and _is_named(node.value, name)
+        and not names.isdisjoint(_names(ast.walk(node.slice), ast.Load))
+        for node in (() if loop is None else _within(loop.body))
+    )
+
+
+def is_added_to(code: CodeType, instruction: int) -> bool:
+    """True for the reading of ``x[i : j]`` in ``x[i : j] += y``, which is written back at once."""
+    around = expressions_around(code, instruction) if has_positions() else ()
+    read = around[0] if around else None
+    return isinstance(read, ast.Subscript) and isinstance(read.ctx, ast.Store)
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

@@ -68,16 +68,21 @@ class Repair:
         return self in request.on or (self.always and self not in request.off)
 
 
+#: how often ``ends`` has the line of a loop whose first step is traced by itself, whose first and last step are, and
+#: whose last one is
+OF_FIRST, OF_BOTH, OF_LAST = 1, 2, 3
+
+
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
     """The request for a trace.
 
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
     lines of loops that are traced step by step, ``unrolled_here`` those that are so at the sizes of this
-    trace, ``ends`` those of loops whose first step is, twice where
-    the last one is too, ``refused_rows`` the rows of loops at some lines of which
-    the model itself makes an error, ``decided`` those of branches on sizes that Python
-    decides. ``asking`` are the names of further modules of Python that make ints of sizes.
+    trace, ``ends`` those of loops whose first step is, twice where the last one is too, three times where
+    the last one alone is, at the sizes of this trace. ``refused_rows`` are the rows of loops at some lines
+    of which the model itself makes an error, ``decided`` those of branches on sizes that Python decides,
+    and ``asking`` the names of further modules of Python that make ints of sizes.
     ``value_error`` is the error of torch about a branch on a value, after which values decide.
     ``lifted`` counts the traces that found something new that they change in Python. After a trace
     ``sizes_are_values`` is True where it read a size from a tensor.
@@ -107,6 +112,11 @@ class TraceRequest:
     def not_rolled(self) -> tuple[str, ...]:
         """The lines of all loops that are traced step by step."""
         return (*self.unrolled, *self.unrolled_here)
+
+    def at_other_sizes(self) -> TraceRequest:
+        """Returns the request without what was found at the sizes of one trace alone."""
+        ends = tuple(line for line in self.ends if self.ends.count(line) != OF_LAST)
+        return replace(self, unrolled_here=(), ends=ends)
 
     def unrolling(self, lines: Iterable[str], *, here: bool = False) -> TraceRequest:
         """Returns the request with the loops at some lines of the model traced step by step; ``here`` at the

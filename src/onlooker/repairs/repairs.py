@@ -104,9 +104,10 @@ def anew(request: TraceRequest) -> TraceRequest:
     """The request for another trace of the same model, which begins where one ended.
 
     Whether values decide is found out again, unless sizes are values themselves; and so it is whether
-    rows that are taken apart are whole, and whether loops stay as they are that do so at some sizes alone.
+    rows that are taken apart are whole, and whether loops stay as they are, or have a last step by itself, that do
+    so at some sizes alone.
     """
-    request = replace(request, off=request.off - {WHOLE_ROWS}, unrolled_here=())
+    request = replace(request.at_other_sizes(), off=request.off - {WHOLE_ROWS})
     if request.sizes_are_values:
         return request
     return replace(request.dropping(BY_VALUES), value_error=None)

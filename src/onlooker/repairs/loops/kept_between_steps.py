@@ -236,7 +236,7 @@ class KeptBetweenSteps:
         added = len(self._loop.steps) - 1
         grown: list[list[Any]] = []
         for change in () if self._held is None else self._held.effects():
-            if self._form(change.before, 0) == self._form(change.after, 0):
+            if _form(change.before, str) == _form(change.after, str):
                 continue  # other tensors alone: they are what a name has that stands for another one
             if any(change.after is one.values for one in self._lists):
                 grown.append(change.after)

@@ -27,7 +27,17 @@ from .step_numbers import demanded
 from .steps import Loop, NotRolledError
 from .whole_rows import WholeRows
 
-__all__ = ["Listed", "Numbers", "Pieces", "ResultList", "ResultsApart", "TakenApart", "Zipped"]
+__all__ = [
+    "Blocks",
+    "Listed",
+    "Numbers",
+    "Pieces",
+    "ResultList",
+    "ResultsApart",
+    "SomeApart",
+    "TakenApart",
+    "Zipped",
+]
 
 
 class GoesOver(Protocol):
@@ -65,7 +75,7 @@ class TakenApart(tuple[torch.Tensor, ...]):
             return self.row(key)
         found = super().__getitem__(key)
         is_known = isinstance(key, slice) and key.step in (None, 1, -1)
-        return SomeApart.of(self, key, found) if is_known else found
+        return SomeApart.of(self, key, found) if is_known and found else found
 
     def __iter__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
@@ -86,8 +96,11 @@ class SomeApart(TakenApart):
 
     @classmethod
     def of(cls, parts: TakenApart, key: slice, found: tuple[torch.Tensor, ...]) -> Any:
-        """The parts at a slice; what Python ``found`` where that is a slice backwards with bounds."""
-        if key.step == -1 and (key.start, key.stop) != (None, None):
+        """The parts at a slice; what Python ``found`` where that is a slice backwards with bounds, or of parts of
+        which the last one is shorter.
+        """
+        is_part = key.step == -1 and (key.start, key.stop) != (None, None)
+        if is_part or isinstance(parts, Blocks):
             return found
         some = cls(found)
         some._of, some._key, some.loops, some.dim = parts, key, parts.loops, parts.dim
@@ -115,6 +128,41 @@ class SomeApart(TakenApart):
     def row(self, index: Any) -> Any:
         """The part at an index of a loop."""
         return super().row(index * -1 + (self.count - 1) if self._is_backwards else index)
+
+    def joined(self, func: Callable[..., Any], dim: int = 0, **others: Any) -> Any:
+        """What a function makes of all these parts, however many there are."""
+        if others:
+            return func(tuple(super().__iter__()), dim, **others)
+        if self.loops.rows is not None:
+            self.loops.rows.read_by_steps(tuple(super().__iter__()))
+        whole = self.whole.flip(self.dim) if self._is_backwards else self.whole
+        is_stack = func is torch.stack
+        place = dim % (whole.ndim if is_stack else whole.ndim - 1)
+        moved = whole.movedim(self.dim, place)
+        joined = moved if is_stack else moved.flatten(place, place + 1)
+        return joined.clone(memory_format=torch.contiguous_format)  # which the model may write to
+
+
+class Blocks(TakenApart):
+    """Equal parts of a tensor and a shorter one after them: a loop over them has a last step by itself."""
+
+    _last: torch.Tensor
+
+    @classmethod
+    def of(cls, equal: TakenApart, last: torch.Tensor) -> Blocks:
+        """The parts of a tensor that was taken apart, and the last one."""
+        blocks = cls((*tuple.__iter__(equal), last))
+        blocks.loops, blocks.whole, blocks.dim = equal.loops, equal.whole, equal.dim
+        blocks.count, blocks._last = equal.count + 1, last
+        return blocks
+
+    def row(self, index: Any) -> Any:
+        """The part at an index of a loop, or the last one at a number."""
+        if not isinstance(index, StepIndex):
+            return self._last
+        if not index.loop.count < self.count:
+            raise index.loop.refused("its last part is shorter", at_last=True, here=True)
+        return super().row(index)
 
 
 @dataclass(frozen=True, slots=True)

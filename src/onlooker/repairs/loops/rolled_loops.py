@@ -55,6 +55,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,15 +87,25 @@ from ...torch_internals.tracing import (
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
-from ..numbers.size_ints import RangeOfSizes, length_of, wants_int_first
-from ..repair import Attempt, Repair, Retry
+from ..numbers.size_ints import RangeOfSizes, greater, length_of, smaller, wants_int_first
+from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .lists_of_numbers import joined_numbers
-from .loop_parts import Listed, Numbers, Pieces, ResultList, ResultsApart, TakenApart, Zipped
+from .loop_parts import (
+    Blocks,
+    Listed,
+    Numbers,
+    Pieces,
+    ResultList,
+    ResultsApart,
+    SomeApart,
+    TakenApart,
+    Zipped,
+)
 from .loop_results import LoopResults
 from .scans import roll
-from .step_indices import StepFloat, StepIndex
+from .step_indices import StepFloat, StepIndex, extreme_of
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder, is_of_ints
 from .steps import Loop, NotRolledError, mapped
@@ -104,8 +115,6 @@ __all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "Roll
 
 #: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
 FEWEST_STEPS, MOST_STEPS = 131, 1031
-#: the first step, and the last one
-_MOST_ENDS = 2
 #: by so much the numbers of steps of two loops may differ
 _MOST_BESIDE = 4
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
@@ -123,7 +132,8 @@ _OF_LISTS = frozenset((*_SPLITS, *_CUTS, *_JOINS, *_OF_NUMBERS, torch.Tensor.tol
 class Rolling:
     """The lines of the loops that a trace rolled, and how many steps were compared; ``visited`` are
     those of the loops of which it visited all rows but the ``refused`` ones (:mod:`.hit_rows`),
-    ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too,
+    ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too, three times
+    where the last one alone is,
     ``numbered`` those of the loops whose steps read numbers, ``unrolled`` those that are as they were.
     """
 
@@ -190,6 +200,8 @@ class RolledLoops(Reader):
             "zip": self._zip,
             "sum": self._sum,
             "map": self._map,
+            "min": functools.partial(extreme_of, smaller, operator.le),
+            "max": functools.partial(extreme_of, greater, operator.ge),
         }
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None
@@ -413,18 +425,21 @@ class RolledLoops(Reader):
 
         :raises NotRolledError: where the steps are no scan
         """
-        n_ends = self._ends.count(loop.line)
+        times = self._ends.count(loop.line)
+        has_first, has_last = times in (OF_FIRST, OF_BOTH), times in (OF_BOTH, OF_LAST)
+        n_ends = has_first + has_last
         if not self._decided(loop.count >= 1 + n_ends):
             if self._like is None or not n_ends:
-                raise loop.refused("it has no step")
+                raise loop.refused("it has no step", here=True)
             # so few steps are those of another graph, which has each of them
             yield from (loop.first + loop.each * step for step in range(int(loop.count)))
             return
-        if n_ends:
+        if has_first:
             yield loop.first
-            loop = loop.between(n_ends)
+        if n_ends:
+            loop = loop.between(first=has_first, last=has_last)
         yield from self._run(loop)
-        if n_ends > 1:
+        if has_last:
             yield loop.first + loop.each * loop.count
 
     def _run(self, loop: Loop) -> Iterator[StepIndex]:
@@ -579,7 +594,7 @@ class RolledLoops(Reader):
             return parts
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
-        if func in _JOINS and isinstance(args[0], Pieces) and self._loop is None:
+        if func in _JOINS and isinstance(args[0], (Pieces, SomeApart)) and self._loop is None:
             return args[0].joined(func, *args[1:], **kwargs)
         if func in _OF_NUMBERS and isinstance(args[0], Listed) and self._loop is None:
             return args[0].as_tensor(*args[1:], **kwargs)
@@ -635,8 +650,8 @@ class RolledLoops(Reader):
         return Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
 
     def _equal_parts(self, tensor: Any, length: Any, dim: int) -> Any:
-        """The parts of a tensor as the rows of another one, whose number is not fixed; None where it is, or the
-        last part is shorter.
+        """The parts of a tensor as the rows of another one, whose number is not fixed, and the last part where that
+        is shorter; None for a number that is fixed.
         """
         if self._busy or self._loop is not None or type(length) is not int or length < 2:
             return None
@@ -644,10 +659,15 @@ class RolledLoops(Reader):
         with WithoutFunctions():  # the model reads none of these sizes
             place = dim % tensor.ndim if tensor.ndim else 0
             size = tensor.shape[place] if tensor.ndim else 0
-        if not self._may_roll(size) or size % length != 0:
+        if not self._may_roll(size) or size < length:
             return None
-        rows = tensor.unflatten(place, (size // length, length))
-        return self._apart(torch.Tensor.unbind, rows, place)
+        if size % length == 0:
+            rows = tensor.unflatten(place, (size // length, length))
+            return self._apart(torch.Tensor.unbind, rows, place)
+        equal = length * (size // length)
+        rows = tensor.narrow(place, 0, equal).unflatten(place, (size // length, length))
+        last = tensor.narrow(place, equal, size - equal)
+        return Blocks.of(self._apart(torch.Tensor.unbind, rows, place), last)
 
     def roll(self, loop: Loop) -> None:
         """Makes the scan, and remembers which of its results stand for those of the steps.
@@ -745,8 +765,12 @@ def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     if not isinstance(failure, NotRolledError) or wants_int_first(attempt):
         return None
     line, request = failure.line, attempt.request
-    if failure.at_ends and request.ends.count(line) < _MOST_ENDS:
-        return Retry(replace(request, ends=(*request.ends, line)))
+    times = request.ends.count(line)
+    apart = {0: OF_FIRST, OF_FIRST: OF_BOTH, OF_LAST: OF_BOTH} if failure.at_ends else {}
+    apart = {0: OF_LAST, OF_FIRST: OF_BOTH} if failure.at_last else apart
+    if times in apart:
+        others = [one for one in request.ends if one != line]
+        return Retry(replace(request, ends=(*others, *[line] * apart[times])))
     return Retry(request.unrolling([line], here=failure.here), str(failure))
 
 

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import sympy
 import torch
 
 from ...model_source.frames import is_code_of_model
 from ...model_source.source_loops import name_of_items
-from ...torch_internals.sizes import statically_known_true
+from ...torch_internals.sizes import FloorDiv, expression_of, statically_known_true
 
 __all__ = ["BY_INDEX", "ItemRead", "StepFloat", "StepIndex"]
 
@@ -38,7 +39,9 @@ class LoopOfIndex(Protocol):
     count: Any
     n_steps: int
 
-    def refused(self, reason: str, *, at_ends: bool = False) -> Exception:
+    def refused(
+        self, reason: str, *, at_ends: bool = False, at_last: bool = False, here: bool = False
+    ) -> Exception:
         """The error that the loop is no scan."""
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
@@ -157,9 +160,9 @@ class StepIndex:
     def __lt__(self, other: Any) -> Any:
         # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
         number, (least, greatest) = self._number(other), self.ends
-        if statically_known_true(greatest < number):
+        if is_less(greatest, number):
             return True
-        if statically_known_true(least >= number):
+        if is_less(number, least + 1):
             return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
 
@@ -178,7 +181,7 @@ class StepIndex:
     @_or_of_tensors(operator.eq)
     def __eq__(self, other: Any) -> Any:
         number, (least, greatest) = self._number(other), self.ends
-        if statically_known_true(greatest < number) or statically_known_true(least > number):
+        if is_less(greatest, number) or is_less(number, least):
             return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
 
@@ -208,6 +211,35 @@ class StepIndex:
         return self.loop.place_in_list(self, values if isinstance(values, list) else None)
 
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
+
+
+def extreme_of(plain: Callable[..., Any], is_it: _Compute, *args: Any, **options: Any) -> Any:
+    """The smaller or the greater of two sizes, where one is the index of a step: the index where ``is_it``, compared
+    with the other. Of other values what ``plain`` gives.
+    """
+    if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
+        return plain(*args, **options)
+    index, other = args if isinstance(args[0], StepIndex) else reversed(args)
+    return index if is_it(index, other) else other
+
+
+def is_less(left: Any, right: Any) -> bool:
+    """True where a size is known to be less than another one; ``a // 4`` is taken for at least ``(a - 3) / 4``, and
+    for at most ``a / 4``.
+    """
+    if statically_known_true(left < right):
+        return True
+    difference = sympy.expand(
+        sympy.sympify(expression_of(left)) - sympy.sympify(expression_of(right))
+    )
+    for quotient in difference.atoms(FloorDiv):
+        base, divisor = quotient.args
+        factor = difference.coeff(quotient)
+        if not (divisor.is_Integer and divisor > 0 and factor.is_Integer):
+            return False
+        bound = base / divisor if factor > 0 else (base - divisor + 1) / divisor
+        difference = sympy.expand(difference - factor * quotient + factor * bound)
+    return bool(difference.is_number and difference < 0)
 
 
 def _is_float(value: Any) -> bool:

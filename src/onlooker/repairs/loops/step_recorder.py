@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,12 @@ import sympy
 import torch
 
 from ...model_source.frames import frame_of_model
-from ...model_source.source_loops import has_other_rows_read, is_set_by_its_loop
+from ...model_source.source_loops import (
+    has_other_rows_read,
+    has_rows_written,
+    is_added_to,
+    is_set_by_its_loop,
+)
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
@@ -31,7 +37,7 @@ from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
-from .step_indices import StepFloat, StepIndex
+from .step_indices import StepFloat, StepIndex, extreme_of, is_less
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
@@ -68,6 +74,8 @@ _OF_NUMBERS = frozenset(
         *("lt", "le", "gt", "ge", "eq", "ne"),
     }
 )
+#: the smaller and the greater of two sizes, as Python finds it
+_EXTREMES = {torch.sym_min: operator.le, torch.sym_max: operator.ge}
 #: so many steps are compared with each other before the others are
 _EARLY = 3
 #: the entries of a key that read no values
@@ -143,6 +151,8 @@ class StepRecorder:
                 number, usual = self.tensor_of(loop, args[0]), torch.int64
             dtype = kwargs.get("dtype") or usual
             return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
+        if func in _EXTREMES and leaves_of(args, StepIndex):
+            return extreme_of(func, _EXTREMES[func], *args)
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):
@@ -495,17 +505,59 @@ class StepRecorder:
     ) -> torch.Tensor:
         """Several rows from the index on, as ``x[:, t : t + 3]`` reads them."""
         (*before, index), _ = _in_two(loop, entries, tensor.ndim)
-        if self.states.is_written(tensor) or self._is_of(loop, tensor) or index.loop is not loop:
+        is_state = self.states.is_written(tensor) or _has_rows_written()
+        if self._is_of(loop, tensor) and not self.states.is_written(tensor):
             raise loop.refused("a step reads several rows of what the steps compute")
-        if _is_early(loop) and not _are_within(tensor, len(before), index, width):
-            raise loop.refused("a step may read beyond the rows of a tensor", here=True)
-        places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})
-        places = self._compute(loop, torch.add, (places, self.tensor_of(loop, index)), {})
+        if is_state:
+            self._begin_state(loop, tensor)
+        places = self._places(loop, tensor, len(before), index, width)
         whole = self._compute(loop, torch.index_select, (tensor, len(before), places), {})
+        if is_state and _is_early(loop):
+            self.states.keep_copy(tensor, index, whole)
         key = tuple(slice(None) if isinstance(one, StepIndex) else one for one in entries)
         rows: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (whole, key), {})
-        loop.shares(rows)  # they are a view for Python: nobody may write to them
+        if not (is_state and _is_added_to()):
+            loop.shares(rows)  # they are a view for Python: nobody may write to them
         return rows
+
+    def _put_window(
+        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: int, value: Any
+    ) -> None:
+        """Writes several rows from the index on, as ``y[:, t : t + 3] = part`` does: the tensor is a state."""
+        (*before, index), rest = _in_two(loop, entries, tensor.ndim)
+        if not all(type(e) is slice and e == slice(None) for e in rest):
+            raise loop.refused("a step writes to a part of several rows")
+        self._begin_state(loop, tensor)
+        dim = len(before)
+        places = self._places(loop, tensor, dim, index, width)
+        with WithoutFunctions():  # the model reads none of these sizes
+            shape = (*tensor.shape[:dim], width, *tensor.shape[dim + 1 :])
+        rows = self._compute(loop, torch.Tensor.to, (value, tensor.dtype), {})
+        rows = self._compute(loop, torch.Tensor.expand, (rows, shape), {})
+        put = (tensor, dim, places, rows)
+        self._write_state(loop, torch.Tensor.index_copy_, put, {}, is_new=False)
+
+    def _begin_state(self, loop: Loop, tensor: torch.Tensor) -> None:
+        is_new = self.states.begin(loop, tensor)
+        if is_new is None:
+            raise loop.refused("a step writes to several rows of what the steps compute")
+        if is_new:
+            self._copy_state(loop, tensor)
+
+    def _places(
+        self, loop: Loop, tensor: torch.Tensor, dim: int, index: StepIndex, width: int
+    ) -> torch.Tensor:
+        """The places of several rows from the index on."""
+        if index.loop is not loop:
+            raise loop.refused("it reads the index of another loop")
+        if _is_early(loop) and not _are_within(tensor, dim, index, width):
+            reason = "a step may read beyond the rows of a tensor"
+            raise loop.refused(reason, at_last=True, here=True)
+        places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})
+        found: torch.Tensor = self._compute(
+            loop, torch.add, (places, self.tensor_of(loop, index)), {}
+        )
+        return found
 
     def _place(
         self, loop: Loop, tensor: torch.Tensor, first: tuple[Any, ...]
@@ -633,7 +685,11 @@ class StepRecorder:
         """
         if leaves_of(value, StepIndex):
             raise loop.refused("a step writes its index")
-        first, rest = _in_two(loop, key if isinstance(key, tuple) else (key,), tensor.ndim)
+        entries, width = _begins_of_cuts(loop, key if isinstance(key, tuple) else (key,))
+        if width is not None:
+            self._put_window(loop, tensor, entries, width, value)
+            return
+        first, rest = _in_two(loop, entries, tensor.ndim)
         if _has_other_rows_read():
             self._put(loop, tensor, first, rest, value)
             return
@@ -686,21 +742,32 @@ def _is_within(tensor: torch.Tensor, dim: int, index: StepIndex) -> bool:
     """True where an index is a row of a tensor in each step, counted from the first one."""
     with WithoutFunctions():  # the model reads none of these sizes
         least, greatest = index.ends
-        is_row = statically_known_true(least >= 0)
-        return is_row and statically_known_true(greatest < tensor.shape[dim])
+        return is_less(-1, least) and is_less(greatest, tensor.shape[dim])
 
 
 def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: int) -> bool:
     """True where so many rows from an index on are there in each step: the graph holds for such sizes."""
     with WithoutFunctions():  # the model reads none of these sizes
         least, greatest = index.ends
-        conditions = (least >= 0, greatest + width <= tensor.shape[dim])
-        return all(statically_known_true(one) or bool(one) for one in conditions)
+        size, end = tensor.shape[dim], greatest + width
+        return (is_less(-1, least) or bool(least >= 0)) and (
+            is_less(end, size + 1) or bool(end <= size)
+        )
 
 
 def _has_other_rows_read() -> bool:
     frame = frame_of_model()
     return frame is not None and has_other_rows_read(frame.f_code, frame.f_lasti)
+
+
+def _has_rows_written() -> bool:
+    frame = frame_of_model()
+    return frame is not None and has_rows_written(frame.f_code, frame.f_lasti)
+
+
+def _is_added_to() -> bool:
+    frame = frame_of_model()
+    return frame is not None and is_added_to(frame.f_code, frame.f_lasti)
 
 
 def _is_set_by_its_loop() -> bool:

@@ -50,16 +50,22 @@ _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 class NotRolledError(InVainError):
     """A loop is no ``scan``; ``at_ends`` is True where the first or the last step alone may be the reason,
-    ``here`` where it may be one at other sizes.
+    ``at_last`` where the last step is, ``here`` where it may be one at other sizes.
     """
 
     words = "the loop at {line} is no scan of torch: {reason}"
 
     def __init__(
-        self, line: str, reason: str, *, at_ends: bool = False, here: bool = False
+        self,
+        line: str,
+        reason: str,
+        *,
+        at_ends: bool = False,
+        at_last: bool = False,
+        here: bool = False,
     ) -> None:
         super().__init__(line, reason)
-        self.at_ends, self.here = at_ends, here
+        self.at_ends, self.at_last, self.here = at_ends, at_last, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +244,14 @@ class Loop:
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
 
-    def refused(self, reason: str, *, at_ends: bool = False, here: bool = False) -> NotRolledError:
-        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why, ``here``
-        where the sizes of the trace are.
+    def refused(
+        self, reason: str, *, at_ends: bool = False, at_last: bool = False, here: bool = False
+    ) -> NotRolledError:
+        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why, ``at_last``
+        where its last one is, ``here`` where the sizes of the trace are.
         """
-        return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends, here=here))
+        error = NotRolledError(self.line, reason, at_ends=at_ends, at_last=at_last, here=here)
+        return self._driver.failed(error)
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step of this loop as a tensor."""
@@ -282,10 +291,10 @@ class Loop:
         except LookupError as error:
             raise self.refused(str(error)) from error
 
-    def between(self, n_ends: int) -> Loop:
-        """Returns the loop without its first step, and without its last one where ``n_ends`` is 2."""
-        first, count = self.first + self.each, self.count - n_ends
-        return Loop(self._driver, first, self.each, count, self.line)
+    def between(self, *, first: bool, last: bool) -> Loop:
+        """Returns the loop without its ``first`` step, and without its ``last`` one."""
+        begin = self.first + self.each if first else self.first
+        return Loop(self._driver, begin, self.each, self.count - first - last, self.line)
 
     def __len__(self) -> int:
         raise self.refused("the number of its steps is read as a number")

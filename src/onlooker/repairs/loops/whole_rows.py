@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from ...model_source.frames import frame_of_model
+from ...model_source.source_loops import is_sliced
 from ...torch_internals.trees import tree_map_only
 from ..repair import Repair
 from ..trace_mode import Reader
@@ -29,11 +31,14 @@ _ASKS = (torch.Tensor.size, torch.Tensor.dim, torch.Tensor.is_floating_point)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Split:
-    """A tensor that was taken apart along ``dim``, and the stand-ins of its parts."""
+    """A tensor that was taken apart along ``dim``, and the stand-ins of its parts. Where the model slices their
+    list it ``is_sliced``, and all parts of a trace may be those of a slice.
+    """
 
     whole: torch.Tensor
     dim: int
     parts: tuple[torch.Tensor, ...]
+    is_sliced: bool
 
 
 class WholeRows(Reader):
@@ -84,6 +89,8 @@ class WholeRows(Reader):
         if found is None or others or [id(x) for x in tensors] != [id(x) for x in found[0].parts]:
             return None
         split = found[0]
+        if split.is_sliced and type(tensors) in (list, tuple):
+            return None
         n_dims = split.whole.ndim - (func is not torch.stack)
         dim = dim % n_dims if n_dims else 0
         if n_dims == 0:
@@ -91,7 +98,8 @@ class WholeRows(Reader):
         self.joined += 1
         self._whole_again.add(id(split))
         moved = split.whole.movedim(split.dim, dim)
-        return moved if func is torch.stack else moved.flatten(dim, dim + 1)
+        joined = moved if func is torch.stack else moved.flatten(dim, dim + 1)
+        return joined.clone(memory_format=torch.contiguous_format)  # which the model may write to
 
     def length(self, value: Any, other: Callable[[Any], Any]) -> Any:
         """``len``: where parts are counted, their number becomes a constant of the trace, with a
@@ -138,7 +146,9 @@ def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
     size = tensor.shape[dim] if tensor.ndim else 0
     if not isinstance(size, torch.SymInt) or size.node.is_constant() or not size.node.has_hint():
         return None
-    return _Split(tensor, dim, tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint))))
+    parts = tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint)))
+    frame = frame_of_model()
+    return _Split(tensor, dim, parts, frame is not None and is_sliced(frame.f_code, frame.f_lasti))
 
 
 WHOLE_ROWS = Repair(

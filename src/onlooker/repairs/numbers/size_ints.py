@@ -57,11 +57,13 @@ __all__ = [
     "builtins_swapped",
     "ends_a_trace",
     "files_of",
+    "greater",
     "ints_of_floats_are_values",
     "ints_stay_sizes",
     "is_asked_at",
     "length_of",
     "plain_of",
+    "smaller",
     "specializes_int",
     "wants_int_first",
 ]
@@ -206,6 +208,8 @@ def length_of(value: Any) -> Any:
     return builtins.len(value)
 
 
+smaller, greater = _extreme(min, torch.sym_min), _extreme(max, torch.sym_max)
+
 #: what stands for a name while a model is traced
 _NAMES = {
     "int": _Int,
@@ -213,8 +217,8 @@ _NAMES = {
     "len": length_of,
     "range": RangeOfSizes,
     "divmod": _divmod,
-    "min": _extreme(min, torch.sym_min),
-    "max": _extreme(max, torch.sym_max),
+    "min": smaller,
+    "max": greater,
 }
 
 

@@ -4,7 +4,7 @@ steps; and no count of them is a number of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
 
     def __init__(self, run: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
-        self.run, self.head = run, torch.nn.Linear(4, 3)
+        self.run, self.head, self.is_backwards = run, torch.nn.Linear(4, 3), True
         self.cells = torch.nn.ModuleList([Cell(), Cell()])
 
     def begin(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,12 +55,23 @@ def by_the_number_of_parts(model: Model, x: Tensor) -> Any:
     return torch.stack(outputs), state
 
 
+def backwards(values: Sequence[Tensor]) -> Sequence[Tensor]:
+    return values[::-1]
+
+
+def number_of(values: Sequence[Tensor]) -> int:
+    number = 0
+    for _ in values:
+        number += 1
+    return number
+
+
 def parts_backwards(model: Model, x: Tensor) -> Any:
-    inputs, outputs, state = x.unbind(0)[::-1], [], model.begin(x)
+    inputs, outputs, state = backwards(x.unbind(0)), [], model.begin(x)
     for i in range(len(inputs)):
         output, state = model.cells[0](inputs[i], state)
         outputs += [output]
-    return torch.stack(outputs[::-1]), state
+    return torch.stack(backwards(outputs) if model.is_backwards else outputs), state
 
 
 def some_of_the_parts(model: Model, x: Tensor) -> Any:
@@ -205,6 +216,11 @@ def left_early(model: Model, x: Tensor) -> Any:
     return torch.stack(heads) * count
 
 
+def counted_by_another_function(model: Model, x: Tensor) -> Any:
+    heads = [model.head(value) for value in x]
+    return torch.stack(heads) * number_of(heads)
+
+
 def of_constants(model: Model, x: Tensor) -> Any:
     heads = [model.head(value) for value in x]
     return torch.stack(heads) * torch.tensor([1 for _ in heads]).sum()
@@ -240,6 +256,7 @@ COUNTED = (
     with_another_name_in_a_branch,
     left_early,
     of_constants,
+    counted_by_another_function,
     in_an_inner_function,
     written_in_a_loop,
 )

@@ -25,6 +25,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from ...model_source.source_loops import names_set
 from ...model_source.source_tests import called_name, parents_in
 
 __all__ = ["counted_by", "gone_over"]
@@ -45,13 +46,18 @@ _Comprehension = ast.ListComp | ast.GeneratorExp
 
 @dataclass
 class _Lists:
-    """The readings of lists in a function: ``known`` are their names, ``gone_over`` those over which a loop goes,
-    ``made`` those of what a comprehension makes, and ``copied`` those of other lists with the same items.
+    """The readings of lists in a function of a file: ``known`` are their names, ``gone_over`` those over which a loop
+    goes, ``made`` those of what a comprehension makes, and ``copied`` those of other lists with the same items.
+
+    Of a function that is given a list, what it returns may be the list: then it is ``returned``.
     """
 
+    tree: ast.AST
     function: ast.AST
     line: int
     known: set[str]
+    is_given: bool = False
+    returned: bool = False
     gone_over: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     copied: set[str] = field(default_factory=set)
@@ -96,8 +102,11 @@ class _Lists:
         if isinstance(parent, ast.Attribute):
             is_called = isinstance(self.parents.get(parent), ast.Call)
             return None if is_called and parent.attr in _METHODS else here
-        if isinstance(parent, ast.AugAssign):
-            return here
+        if isinstance(parent, ast.IfExp) and node is not parent.test:
+            return self.reading_of(parent, copied=copied)
+        if isinstance(parent, ast.Return) and self.is_given:
+            self.returned = True
+            return None
         if isinstance(parent, ast.Subscript) and parent.value is node:
             index = ast.unparse(parent.slice)
             if not isinstance(parent.slice, ast.Slice):
@@ -121,8 +130,32 @@ class _Lists:
                 or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS)
             ):
                 return None
-            return self.reading_of(parent, copied=True) if name in _COPIES else here
+            if name in _COPIES:
+                return self.reading_of(parent, copied=True)
+            return None if self._is_read_by_function(parent, node) else here
         return here
+
+    def _is_read_by_function(self, call: ast.Call, node: ast.AST) -> bool:
+        """True where a function of the same file is given the list, which does not count its items either."""
+        called = [
+            one
+            for one in ast.walk(self.tree)
+            if isinstance(one, ast.FunctionDef) and one.name == ast.unparse(call.func)
+        ]
+        is_plain = len(called) == 1 and not called[0].decorator_list and not call.keywords
+        if (
+            self.is_given
+            or not is_plain
+            or called[0].name in names_set(getattr(self.function, "body", []))
+        ):
+            return False
+        names, place = [one.arg for one in called[0].args.args], call.args.index(node)  # type: ignore[arg-type]
+        if place >= len(names) or any(isinstance(one, ast.Starred) for one in call.args):
+            return False
+        lists = _Lists(self.tree, called[0], -1, {names[place]}, is_given=True)
+        if lists.counted or lists.gone_over:
+            return False
+        return not lists.returned or self.reading_of(call, copied=True) is None
 
     def _is_named(self, given: ast.Assign, value: ast.AST, *, copied: bool) -> bool:
         """True for ``name = list``, and for ``name, other = zip(*list)``: the names are those of lists."""
@@ -168,7 +201,7 @@ def _is_zip(node: ast.AST | None) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _lists_of(tree: ast.AST, names: frozenset[str], line: int) -> _Lists | None:
     function = _function_at(tree, line)
-    return None if function is None else _Lists(function, line, set(names))
+    return None if function is None else _Lists(tree, function, line, set(names))
 
 
 def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:

@@ -191,3 +191,22 @@ def test_few_traces_are_made_for_calls_that_no_graph_of_values_takes() -> None:
         program = observer.export()
     assert traces <= 30  # 62 with five attempts for each of four calls
     assert not program.verify().verified
+
+
+class Inverses(torch.nn.Module):
+    """Takes matrices of three rows alone, however their numbers come; other sizes have no inverse in a trial."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x.reshape(-1, 3, 3)) @ torch.ones(3, 5)
+
+
+def test_axes_that_no_call_changed_keep_their_size_where_no_other_sizes_are_lawful() -> None:
+    model, observer = Inverses(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3):  # which is the number of rows too
+            model(torch.randn(batch, 3, 3))
+    program = observer.export()
+    for batch in (1, 5):
+        x = torch.randn(batch, 3, 3)
+        torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified

@@ -390,3 +390,20 @@ def test_a_product_of_ints_and_floats_is_converted() -> None:
     assert program.verify().verified
     x = torch.randn(3, 31, 3)
     torch.testing.assert_close(program(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+class InOrder(torch.nn.Module):
+    """Places in an order that equal elements keep, as the rows of the experts of a mixture have it."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rounded = x.round()
+        values, places = torch.sort(rounded > 0, dim=1, stable=True)
+        return torch.argsort(rounded, dim=1, descending=True, stable=True), values, places
+
+
+def test_equal_elements_keep_their_order() -> None:
+    model = InOrder()
+    program = exported(model, [call(rand(2, 9)), call(rand(3, 7))]).to("onnx")
+    for x in (rand(4, 20) * 2, torch.zeros(2, 6)):
+        torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified

@@ -19,6 +19,7 @@ GAPS = FLOATS.where(FLOATS < 0.5, math.nan)
 ROWS = rand(3, 6).sort(-1).values
 LABELS = torch.tensor([1, 4, 5])
 PLACES = torch.arange(15).reshape(3, 5) * 5 % 8
+GAMMA = torch.tensor([0.1, 0.5, 1.0, 1.7, 2.0, 9.3, 250.0, 1e5, math.inf, -0.3, -1.5, -7.2])
 #: operator, arguments, options
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "atan2": (aten.atan2.default, (Y, X), {}),
@@ -44,21 +45,28 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "cummin": (aten.cummin.default, (FLOATS, -1), {}),
     "cumprod": (aten.cumprod.default, (FLOATS, 0), {}),
     "cumprod of ints": (aten.cumprod.default, (INTS.int(), 2), {"dtype": torch.float64}),
+    "digamma": (aten.digamma.default, (GAMMA,), {}),
     "einsum": (
         aten.einsum.default,
         ("ij,jk,k->i", [rand(3, 2) * 1j, torch.complex(rand(2, 3), rand(3, 2).T), rand(3) + 2j]),
         {},
     ),
+    "fmax": (aten.fmax.default, (GAPS, FLOATS.flip(0)), {}),
+    "fmin": (aten.fmin.default, (GAPS, GAPS.flip(0)), {}),
     "hypot": (aten.hypot.default, (Y, X), {}),
     "index_reduce": (aten.index_reduce.default, (FLOATS, 1, PLACES[0, :3] % 5, FLOATS[:, :3], "prod"), {}),
     "kthvalue": (aten.kthvalue.default, (FLOATS, 2, 1, True), {}),
+    "lgamma": (aten.lgamma.default, (GAMMA,), {}),
     "logcumsumexp": (aten.logcumsumexp.default, (FLOATS, 1), {}),
     "masked_select": (aten.masked_select.default, (FLOATS, FLOATS[0] > 0), {}),
     "median": (aten.median.default, (FLOATS,), {}),
     "median of an axis": (aten.median.dim, (FLOATS, 1), {}),
     "nanmedian": (aten.nanmedian.default, (GAPS,), {}),
     "nanmedian of an axis": (aten.nanmedian.dim, (GAPS, 1, True), {}),
+    "pdist": (aten.pdist.default, (FLOATS[0], 1.5), {}),
     "put": (aten.put.default, (FLOATS, PLACES[:2], rand(2, 5), True), {}),
+    "scatter, added": (aten.scatter.reduce, (rand(3, 8), 1, PLACES, rand(3, 5)), {"reduce": "add"}),
+    "scatter, multiplied": (aten.scatter.reduce, (rand(3, 8), 1, PLACES, rand(3, 9)), {"reduce": "multiply"}),
     "scatter_reduce": (aten.scatter_reduce.two, (rand(3, 8), 1, PLACES, rand(3, 5), "mean"), {"include_self": False}),
     "scatter_reduce of ints": (aten.scatter_reduce.two, (PLACES.repeat(1, 2), 1, PLACES, PLACES, "mean"), {}),
     "searchsorted": (aten.searchsorted.Tensor, (ROWS, FLOATS[0, :3]), {"right": True, "out_int32": True}),
@@ -67,6 +75,71 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "unique_consecutive": (aten.unique_consecutive.default, (INTS // 4, True, True), {}),
     "unique_consecutive of nothing": (aten.unique_consecutive.default, (INTS[:0], True, True), {}),
 }
+
+
+def of_matrices(n: int) -> dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Operators of matrices of ``n`` rows, with their arguments and options."""
+    x, y = rand(2, n, n), rand(2, n, 3)
+    root = torch.linalg.cholesky(x @ x.mT + torch.eye(n))
+    return {
+        "an inverse": (aten.inverse.default, (x[0],), {}),
+        "inverses": (aten.linalg_inv_ex.default, (x,), {}),
+        "a determinant": (aten.linalg_det.default, (x,), {}),
+        "a logarithm of it": (aten.logdet.default, (x,), {}),
+        "its sign and size": (aten.slogdet.default, (x,), {}),
+        "a system": (aten.linalg_solve.default, (x, y), {}),
+        "a system of vectors": (aten.linalg_solve.default, (x, y[..., 0]), {}),
+        "a system from the right": (aten.linalg_solve.default, (x, y.mT.contiguous()), {"left": False}),
+        "a system for all": (aten.linalg_solve.default, (x, y[0]), {}),
+        "a root": (aten.linalg_cholesky_ex.default, (root @ root.mT,), {}),
+        "an upper root": (aten.linalg_cholesky.default, (root @ root.mT,), {"upper": True}),
+        "a triangle": (aten.linalg_solve_triangular.default, (root, y), {"upper": False}),
+        "an upper triangle": (aten.linalg_solve_triangular.default, (root.mT.contiguous(), y), {"upper": True}),
+        "from the right": (
+            aten.linalg_solve_triangular.default,
+            (root, y.mT.contiguous()),
+            {"upper": False, "left": False, "unitriangular": True},
+        ),
+        "with a root": (aten.cholesky_solve.default, (y, root), {}),
+    }
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_matrices_give_what_torch_gives(n: int) -> None:
+    for name, (operator, args, options) in of_matrices(n).items():
+        got, wanted = TAKEN_APART[operator](*args, **options), operator(*args, **options)
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-2, atol=1e-3, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+class Cameras(torch.nn.Module):
+    """Rays of points, by the inverses of matrices."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inverses = torch.linalg.inv(x + 3 * torch.eye(3))
+        moved = x @ x.mT + torch.eye(3)
+        return inverses @ torch.ones(3, 5), torch.linalg.cholesky(moved), torch.linalg.det(moved)
+
+
+class AnySize(torch.nn.Module):
+    """Systems of as many equations as the argument has rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        moved = x @ x.mT + torch.eye(x.shape[-1])
+        return torch.linalg.solve(moved, moved.softmax(-1))
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("kind", [Cameras, AnySize])
+def test_matrices_are_inverted_by_a_runtime(kind: type[torch.nn.Module], target: str) -> None:
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    calls = [call(rand(batch, 3, 3)) for batch in (2, 4)]
+    model = kind()
+    program = exported(model, calls).to(target)
+    for batch in (2, 3, 7):
+        x = rand(batch, 3, 3)
+        torch.testing.assert_close(program(x), model(x), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,7 +18,7 @@ from ..core.support.progress import tell
 from ..hypotheses.families import resolved
 from ..hypotheses.ranges import plans_in_ranges, seen_sizes
 from ..hypotheses.shared_graphs import find_drafts
-from ..infer.broadcast import broadcast_groups
+from ..infer.broadcast import broadcast_groups, unchanged_axes
 from ..infer.sizes import listed
 from ..infer.unify import forms_of
 from ..repairs.guard_count import TooManyGuardsError
@@ -43,8 +43,8 @@ def add_first_graphs(program: ProgramGraphs, plans: Sequence[Plan]) -> None:
     :raises ExportError: when torch refuses all plans, and each is of one form already
     """
     left = list(plans)
-    # the calls whose plans were found by experiments with the whole model
-    on_whole: set[int] = set()
+    # the calls whose plans were found by experiments with the whole model, and with the axes that no call changed
+    on_whole, as_watched = set[int](), set[int]()
     while left:
         plan = left.pop(0)
         try:
@@ -54,7 +54,9 @@ def add_first_graphs(program: ProgramGraphs, plans: Sequence[Plan]) -> None:
             ]
         except ExportError as error:
             parts = (
-                _planned_anew(program, plan, on_whole) if error.slug == "no-lawful-sizes" else []
+                _planned_anew(program, plan, on_whole, as_watched)
+                if error.slug == "no-lawful-sizes"
+                else []
             )
             if parts:
                 left = [*parts, *left]
@@ -69,18 +71,23 @@ def add_first_graphs(program: ProgramGraphs, plans: Sequence[Plan]) -> None:
         raise program.first_refusal
 
 
-def _planned_anew(program: ProgramGraphs, plan: Plan, on_whole: set[int]) -> list[Plan]:
+def _planned_anew(
+    program: ProgramGraphs, plan: Plan, on_whole: set[int], as_watched: set[int]
+) -> list[Plan]:
     """Returns the plans in the place of one that has no sizes for all of its calls.
 
     A plan that experiments with a part of the model gave is first made with the whole of it: later
     blocks may relate sizes that the first ones do not read. Then the calls are parted by the axes
-    that are broadcast in them.
+    that are broadcast in them; and last, axes that none of them changes keep their size.
     """
     recording = program.prepared.recording
     calls = tuple(call for call in recording.calls if call.index in plan.calls)
     groups = [(calls, frozenset[Axis]())]
     if not program.lab.left_out_blocks or on_whole.issuperset(plan.calls):
         groups = broadcast_groups(calls)
+        if not groups and not as_watched.issuperset(plan.calls):
+            as_watched.update(plan.calls)
+            groups = [(calls, unchanged_axes(calls))]
     on_whole.update(plan.calls)
     found: list[Plan] = []
     for group, axes in groups:

@@ -12,7 +12,7 @@ from itertools import product
 from ..core.call import Call
 from ..core.spec import Axis, TensorSpec
 
-__all__ = ["broadcast_groups"]
+__all__ = ["broadcast_groups", "unchanged_axes"]
 
 Sizes = Mapping[Axis, int]
 
@@ -38,6 +38,13 @@ def broadcast_groups(calls: Sequence[Call]) -> list[tuple[tuple[Call, ...], froz
     if len(groups) < 2:
         return []
     return [(tuple(group), axes) for axes, group in groups.items()]
+
+
+def unchanged_axes(calls: Sequence[Call]) -> frozenset[Axis]:
+    """The axes that have one size in all calls."""
+    rows = [_sizes(call) for call in calls]
+    known = set(rows[0]).intersection(*rows[1:]) if rows else set()
+    return frozenset(axis for axis in known if len({row[axis] for row in rows}) == 1)
 
 
 def _sizes(call: Call) -> dict[Axis, int]:

@@ -26,6 +26,7 @@ from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.operators import composed
 from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import decomp
+from .matrices import MATRICES, is_real
 
 __all__ = ["TAKEN_APART", "Sometimes", "derivatives_by_parts", "take_apart"]
 
@@ -335,6 +336,77 @@ def _distances(
     return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
 
 
+def _of_numbers(choose: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """``fmax`` or ``fmin``: of a number and NaN it is the number."""
+
+    def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found = torch.where(y.isnan(), x, choose(x, y))
+        return torch.where(x.isnan(), y, found)
+
+    return chosen
+
+
+def _combined(
+    x: torch.Tensor, dim: int, index: torch.Tensor, values: torch.Tensor, *, reduce: str
+) -> Any:
+    """``scatter`` with ``reduce``, by the operator that has its place."""
+    by = {"add": "sum", "multiply": "prod"}[reduce]
+    return _with_those_taken(_aten.scatter_reduce.two)(x, dim, index, values, by)
+
+
+def _pairwise(x: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """``pdist``: the distances of ``(n, k)`` to each other, of each pair once."""
+    n = x.shape[0]
+    places = torch.arange(n, device=x.device)
+    is_later = (places.unsqueeze(0) > places.unsqueeze(1)).flatten()
+    found: torch.Tensor = _distances(x, x, p).flatten()[is_later]
+    return found
+
+
+#: coefficients of the series of Stirling for the logarithm of the gamma function, and for its derivative
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
+_STIRLING_OF_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240)
+#: so far a series is shifted to where it is exact
+_SHIFT = 8
+
+
+def _log_of_gamma(x: torch.Tensor) -> torch.Tensor:
+    """``lgamma``: by the series of Stirling, below 0.5 by the reflection of it."""
+    is_low = x < 0.5
+    y = torch.where(is_low, 1 - x, x)
+    product = torch.ones_like(y)
+    for step in range(_SHIFT):
+        product = product * (y + step)
+    z = y + _SHIFT
+    series = sum(c / z ** (2 * k + 1) for k, c in enumerate(_STIRLING))
+    found = (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - product.log()
+    # beyond the product the series needs no shift
+    large = (y - 0.5) * y.log() - y + 0.5 * math.log(2 * math.pi) + 1 / (12 * y)
+    found = torch.where(y > 1e3, large, found)
+    found = torch.where(y.isinf(), y, found)
+    folded = (x - (x + 0.5).floor()).abs()  # whose sine has the same size
+    reflected = math.log(math.pi) - (math.pi * folded).sin().abs().log() - found
+    reflected = torch.where(x.isinf() | (folded == 0), math.inf, reflected)
+    return torch.where(is_low, reflected, found)
+
+
+def _derivative_of_it(x: torch.Tensor) -> torch.Tensor:
+    """``digamma``"""
+    is_low = x < 0.5
+    y = torch.where(is_low, 1 - x, x)
+    before = torch.zeros_like(y)
+    for step in range(_SHIFT):
+        before = before + 1 / (y + step)
+    z = y + _SHIFT
+    series = sum(c / z ** (2 * k + 2) for k, c in enumerate(_STIRLING_OF_DIGAMMA))
+    found = z.log() - 0.5 / z - series - before
+    folded = x - (x + 0.5).floor()
+    reflected = found - math.pi / (math.pi * folded).tan()
+    reflected = torch.where(folded == 0, math.nan, reflected)
+    reflected = torch.where(x == 0, -torch.ones_like(x) / x, reflected)
+    return torch.where(is_low, reflected, found)
+
+
 def _is_of_all(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> bool:
     return not dim and not keepdim
 
@@ -345,6 +417,7 @@ def _has_order(x: torch.Tensor, dim: int) -> bool:
 
 #: operator of torch -> the function of other operators that does the same
 TAKEN_APART: dict[Any, Callable[..., Any]] = {
+    **{operator: Sometimes(is_real, function) for operator, function in MATRICES.items()},
     _aten._native_batch_norm_legit_functional.default: decomp.decomposition_table[
         _aten._native_batch_norm_legit_functional.default
     ],
@@ -369,19 +442,26 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cummax.default: Sometimes(_has_order, _running(torch.amax, -1)),
     _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
+    _aten.digamma.default: _derivative_of_it,
     _aten.einsum.default: Sometimes(
         lambda _, tensors, **path: any(tensor.is_complex() for tensor in tensors), _complex_product
     ),
+    _aten.fmax.default: _of_numbers(torch.maximum),
+    _aten.fmin.default: _of_numbers(torch.minimum),
     _aten.hypot.default: _hypotenuse,
     _aten.index_reduce.default: _reduced_rows,
     _aten.kthvalue.default: _of_an_axis(_smallest),
+    _aten.lgamma.default: _log_of_gamma,
     _aten.logcumsumexp.default: _of_an_axis(_running_sum_of_powers),
     _aten.masked_select.default: _selected,
     _aten.median.default: lambda x: _middle(x.flatten(), 0)[0],
     _aten.median.dim: _of_an_axis(_middle),
     _aten.nanmedian.default: lambda x: _middle_of_numbers(x.flatten(), 0)[0],
     _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
+    _aten._pdist_forward.default: _pairwise,
+    _aten.pdist.default: _pairwise,
     _aten.put.default: _put,
+    _aten.scatter.reduce: _combined,
     _aten.scatter.src: Sometimes(_are_longer, _with_those_taken(_aten.scatter.src)),
     _aten.scatter_add.default: Sometimes(_are_longer, _with_those_taken(_aten.scatter_add.default)),
     _aten.scatter_reduce.two: Sometimes(

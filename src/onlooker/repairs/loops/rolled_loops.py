@@ -55,7 +55,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,7 +104,7 @@ from .loop_parts import (
 )
 from .loop_results import LoopResults
 from .scans import roll
-from .step_indices import StepFloat, StepIndex, extreme_of
+from .step_indices import StepFloat, StepIndex
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder, is_of_ints
 from .steps import Loop, NotRolledError, mapped
@@ -200,8 +199,8 @@ class RolledLoops(Reader):
             "zip": self._zip,
             "sum": self._sum,
             "map": self._map,
-            "min": functools.partial(extreme_of, smaller, operator.le),
-            "max": functools.partial(extreme_of, greater, operator.ge),
+            "min": smaller,
+            "max": greater,
         }
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None

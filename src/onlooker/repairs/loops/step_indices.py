@@ -200,6 +200,10 @@ class StepIndex:
         last = self.first + self.each * (self.loop.count - 1)
         return (self.first, last) if self.each > 0 else (last, self.first)
 
+    def or_the_other(self, other: Any, choose: Callable[..., Any]) -> Any:
+        """What ``choose``, ``min`` or ``max``, gives of the index and a size."""
+        return self if (self <= other if choose is min else self >= other) else other
+
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(BY_INDEX)
 
@@ -211,16 +215,6 @@ class StepIndex:
         return self.loop.place_in_list(self, values if isinstance(values, list) else None)
 
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
-
-
-def extreme_of(plain: Callable[..., Any], is_it: _Compute, *args: Any, **options: Any) -> Any:
-    """The smaller or the greater of two sizes, where one is the index of a step: the index where ``is_it``, compared
-    with the other. Of other values what ``plain`` gives.
-    """
-    if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
-        return plain(*args, **options)
-    index, other = args if isinstance(args[0], StepIndex) else reversed(args)
-    return index if is_it(index, other) else other
 
 
 def is_less(left: Any, right: Any) -> bool:

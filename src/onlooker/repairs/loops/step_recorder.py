@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +36,7 @@ from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
-from .step_indices import StepFloat, StepIndex, extreme_of, is_less
+from .step_indices import StepFloat, StepIndex, is_less
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
@@ -75,7 +74,7 @@ _OF_NUMBERS = frozenset(
     }
 )
 #: the smaller and the greater of two sizes, as Python finds it
-_EXTREMES = {torch.sym_min: operator.le, torch.sym_max: operator.ge}
+_EXTREMES: dict[Any, Callable[..., Any]] = {torch.sym_min: min, torch.sym_max: max}
 #: so many steps are compared with each other before the others are
 _EARLY = 3
 #: the entries of a key that read no values
@@ -152,7 +151,8 @@ class StepRecorder:
             dtype = kwargs.get("dtype") or usual
             return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
         if func in _EXTREMES and leaves_of(args, StepIndex):
-            return extreme_of(func, _EXTREMES[func], *args)
+            index, other = args if isinstance(args[0], StepIndex) else reversed(args)
+            return index.or_the_other(other, _EXTREMES[func])
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):

@@ -182,9 +182,14 @@ def _is_one_step(start: Any, stop: Any, step: Any) -> bool:
 
 
 def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
-    """``min`` or ``max``, which of two floats is no decision of the trace."""
+    """``min`` or ``max``, which of two floats is no decision of the trace, and of the index of a step and a size is
+    what the index finds.
+    """
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
+        for index, other in (args, args[::-1]) if len(args) == 2 else ():
+            if hasattr(type(index), "or_the_other"):
+                return index.or_the_other(other, of_python)
         floats = [isinstance(value, (builtins.float, torch.SymFloat)) for value in args]
         is_symbolic = any(isinstance(value, torch.SymFloat) for value in args)
         if len(args) > 1 and not kwargs and is_symbolic and all(floats):

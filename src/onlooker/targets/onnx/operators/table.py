@@ -34,6 +34,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from .recurrent import gru, lstm, rnn_relu, rnn_tanh
     from .widened import (
         einsum,
+        in_order,
         index,
         index_put,
         of_a_size,
@@ -65,6 +66,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
         torch.ops.aten.roll.default: rolled,
+        torch.ops.aten.sort.stable: in_order,
         torch.ops.aten.squeeze.default: squeezed,
         torch.ops.aten.squeeze.dim: squeezed,
         torch.ops.aten.squeeze.dims: squeezed,

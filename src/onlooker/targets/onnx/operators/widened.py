@@ -1,6 +1,6 @@
 """Arguments that torch takes and the functions of torch's converter do not: numbers that are computed
-from sizes, indices of int32, axes to squeeze whose size is not 1, and products of ints and floats by
-``einsum``.
+from sizes, indices of int32, axes to squeeze whose size is not 1, products of ints and floats by
+``einsum``, and an order that equal elements keep.
 
 ``places % width`` has a number for ``width`` where the image has one size; where sizes change the
 number is a result of the graph. What the converter does with numbers stays its own.
@@ -14,9 +14,18 @@ from typing import Any
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
-__all__ = ["einsum", "index", "index_put", "of_a_size", "power_of_a_size", "rolled", "squeezed"]
+__all__ = [
+    "einsum",
+    "in_order",
+    "index",
+    "index_put",
+    "of_a_size",
+    "power_of_a_size",
+    "rolled",
+    "squeezed",
+]
 
-_INT32, _INT64, _BOOL = 6, 7, 9  # numbers of onnx.TensorProto
+_UINT8, _INT8, _INT16, _INT32, _INT64, _BOOL = 2, 3, 5, 6, 7, 9  # numbers of onnx.TensorProto
 Function = Callable[..., Any]
 
 
@@ -99,6 +108,18 @@ def einsum(equation: str, tensors: Sequence[Any], path: Any = None) -> Any:
         tensor if tensor.dtype == widest else op.CastLike(tensor, example) for tensor in tensors
     ]
     return core.aten_einsum(equation, alike, path)
+
+
+def in_order(
+    self: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> Any:
+    """``aten::sort.stable``: of equal elements TopK of ONNX gives the one with the lower index first."""
+    if self.dtype not in (_UINT8, _INT8, _INT16, _BOOL) or not len(self.shape):
+        return core.aten_sort(self, dim, descending)
+    wide = op.Cast(self, to=_INT32)  # TopK takes no others
+    wide.shape, wide.dtype = self.shape, type(self.dtype)(_INT32)
+    values, places = core.aten_sort(wide, dim, descending)
+    return op.Cast(values, to=int(self.dtype)), places
 
 
 def _wide(indices: Sequence[Any]) -> list[Any]:

@@ -72,11 +72,12 @@ class _Lists:
             self.counted = f"a loop goes over {name}, which is another list of its items"
 
     def _counted(self) -> str:
-        before = set(self.known)
+        before, self.is_made = set(self.known), False
         for node in ast.walk(self.function):
             if isinstance(node, _Comprehension) and any(
                 one.iter.lineno == self.line for one in node.generators
             ):
+                self.is_made = True
                 reading = self.reading_of(node)
                 if reading is not None:
                     return f"the list is read in line {reading}"
@@ -114,8 +115,7 @@ class _Lists:
                 return None if isinstance(parent.ctx, ast.Load) else here
             return self.reading_of(parent, copied=True) if _PARTS.fullmatch(index) else here
         if isinstance(parent, ast.For) and parent.iter is node and isinstance(node, ast.Name):
-            self.gone_over.add(node.id)
-            return None
+            return self._gone_over(node)
         if isinstance(parent, ast.comprehension) and parent.iter is node:
             return self._reading_of_items(node, parent)
         if isinstance(parent, ast.Starred) and _is_zip(call := self.parents.get(parent)):
@@ -157,6 +157,15 @@ class _Lists:
             return False
         return not lists.returned or self.reading_of(call, copied=True) is None
 
+    def _gone_over(self, name: ast.Name) -> int | None:
+        """Notes that a loop goes over the list of a name; its line where the comprehension stands there that makes the
+        list, which has no other iterator yet.
+        """
+        if name.lineno == self.line and self.is_made:
+            return name.lineno
+        self.gone_over.add(name.id)
+        return None
+
     def _is_named(self, given: ast.Assign, value: ast.AST, *, copied: bool) -> bool:
         """True for ``name = list``, and for ``name, other = zip(*list)``: the names are those of lists."""
         target, names = given.targets[0], list[ast.expr]()
@@ -175,8 +184,7 @@ class _Lists:
             return None if is_join else here
         if not isinstance(node, ast.Name):
             return here
-        self.gone_over.add(node.id)
-        return self.reading_of(call, copied=True)
+        return here if self._gone_over(node) else self.reading_of(call, copied=True)
 
     def _reading_of_items(self, node: ast.AST, goes_over: ast.comprehension) -> int | None:
         """The line of a reading by a comprehension that may count the items; None where this one does not."""
@@ -188,8 +196,7 @@ class _Lists:
             return None if is_join else getattr(node, "lineno", 0)
         if not isinstance(node, ast.Name):
             return getattr(node, "lineno", 0)
-        self.gone_over.add(node.id)
-        return None
+        return self._gone_over(node)
 
 
 def _is_zip(node: ast.AST | None) -> bool:

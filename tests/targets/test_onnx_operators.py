@@ -407,3 +407,17 @@ def test_equal_elements_keep_their_order() -> None:
     for x in (rand(4, 20) * 2, torch.zeros(2, 6)):
         torch.testing.assert_close(program(x), model(x))
     assert program.verify().verified
+
+
+class KeptFromZero(torch.nn.Module):
+    """Adds and multiplies by numbers that are nearly 0 and 1."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return 1 / torch.sqrt(x + 1e-8), (x - 1e-9).sign(), torch.log(1e-12 + x), (x * 1.000001 - x) * 1e6
+
+
+def test_a_small_number_that_is_added_is_not_left_out() -> None:
+    model = KeptFromZero()
+    program = exported(model, [call(torch.zeros(2, 3)), call(torch.zeros(3, 5))]).to("onnx")
+    for x in (torch.zeros(4, 2), torch.full((2, 2), 1.0)):
+        torch.testing.assert_close(program(x), model(x), rtol=1e-3, atol=1e-3)

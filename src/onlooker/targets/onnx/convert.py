@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -72,6 +74,26 @@ def splits_of_sizes_kept() -> Iterator[None]:
         return [_of_constants(one) for one in found] if name == "SplitToSequence" else found
 
     with swapped(folding.PartialEvaluatorRegistry, "lookup_evaluators", looked_up) as before:
+        yield
+
+
+@contextlib.contextmanager
+def small_numbers_kept() -> Iterator[None]:
+    """Inside the block the optimizer of onnxscript takes 0 for 0 and 1 for 1 alone.
+
+    It leaves out ``x + 0`` and ``x * 1``, and asks for the numbers with a tolerance: ``x + 1e-8``, which keeps a
+    root from zero, is left out too. Upstream:
+    https://github.com/microsoft/onnxscript/blob/main/onnxscript/rewriter/_pattern_ir.py (``Constant``), and
+    ``upstream/onnx_small_number_added.py``.
+    """
+    from onnxscript.rewriter import _matcher as matcher
+
+    def is_close(value: float, expected: float, **tolerances: float) -> bool:
+        if expected in (0, 1):
+            return value == expected
+        return math.isclose(value, expected, **tolerances)
+
+    with swapped(matcher, "math", SimpleNamespace(isclose=is_close)):
         yield
 
 
@@ -187,7 +209,11 @@ def convert_graph(
                 optimize=False,
             )
             if converted is not None:
-                with shapes_of_the_trace_forgotten(converted.model), splits_of_sizes_kept():
+                with (
+                    shapes_of_the_trace_forgotten(converted.model),
+                    splits_of_sizes_kept(),
+                    small_numbers_kept(),
+                ):
                     converted.optimize()
                 write_packed_matrices(converted.model)
                 name_assertions(converted.model, assertions, graph.decided)

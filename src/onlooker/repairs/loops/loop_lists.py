@@ -139,7 +139,7 @@ class _Lists:
         """True where a function of the same file is given the list, which does not count its items either."""
         called = [
             one
-            for one in ast.walk(self.tree)
+            for one in getattr(self.tree, "body", ())
             if isinstance(one, ast.FunctionDef) and one.name == ast.unparse(call.func)
         ]
         is_plain = len(called) == 1 and not called[0].decorator_list and not call.keywords

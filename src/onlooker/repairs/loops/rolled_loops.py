@@ -317,13 +317,19 @@ class RolledLoops(Reader):
             steps = self._steps_over(values)
         else:
             self._check_uncounted(values)
-        before, total = self._loop, start
-        for value in values if steps is None else (part for _, part in steps):
-            total = total + value
-            in_step = self._loop is not None and self._loop is not before
-            if in_step and not isinstance(total, (torch.Tensor, StepFloat)):
-                raise self._loop.refused("numbers of its steps are added up")  # type: ignore[union-attr]
-        return total
+        return sum(self._terms(values if steps is None else (part for _, part in steps)), start)
+
+    def _terms(self, values: Iterable[Any]) -> Iterator[Any]:
+        """The terms of a sum, of which those of the steps of a loop are tensors.
+
+        :raises NotRolledError: for a number of a step: there are as many as steps that are run
+        """
+        before = self._loop
+        for value in values:
+            loop = self._loop if self._loop is not before else None
+            if loop is not None and not isinstance(value, (torch.Tensor, StepFloat)):
+                raise loop.refused("numbers of its steps are added up")
+            yield value
 
     def _map(self, function: Any, *values: Any) -> Iterator[Any]:
         steps = self._steps_over(values[0]) if len(values) == 1 and _is_list(values[0]) else None
@@ -479,9 +485,8 @@ class RolledLoops(Reader):
                 )
         if not kept.to_be_made:
             return
-        is_inner = frames[0].f_code.co_name.startswith(
-            "<"
-        )  # comprehensions are functions before Python 3.12
+        # comprehensions are functions before Python 3.12
+        is_inner = frames[0].f_code.co_name.startswith("<")
         function = frames[int(is_inner and len(frames) > 1)]
         self._to_be_made |= dict.fromkeys(kept.to_be_made, loop)
 

@@ -86,7 +86,7 @@ from ...torch_internals.tracing import (
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
-from ..numbers.size_ints import RangeOfSizes, greater, length_of, smaller, wants_int_first
+from ..numbers.size_ints import RangeOfSizes, length_of, wants_int_first
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
@@ -104,7 +104,7 @@ from .loop_parts import (
 )
 from .loop_results import LoopResults
 from .scans import roll
-from .step_indices import StepFloat, StepIndex
+from .step_indices import GREATER, SMALLER, StepFloat, StepIndex
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder, is_of_ints
 from .steps import Loop, NotRolledError, mapped
@@ -199,8 +199,8 @@ class RolledLoops(Reader):
             "zip": self._zip,
             "sum": self._sum,
             "map": self._map,
-            "min": smaller,
-            "max": greater,
+            "min": SMALLER,
+            "max": GREATER,
         }
         self._unrolled = frozenset(unrolled)
         self._loop: Loop | None = None

@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import sympy
@@ -200,10 +200,6 @@ class StepIndex:
         last = self.first + self.each * (self.loop.count - 1)
         return (self.first, last) if self.each > 0 else (last, self.first)
 
-    def or_the_other(self, other: Any, choose: Callable[..., Any]) -> Any:
-        """What ``choose``, ``min`` or ``max``, gives of the index and a size."""
-        return self if (self <= other if choose is min else self >= other) else other
-
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(BY_INDEX)
 
@@ -215,6 +211,30 @@ class StepIndex:
         return self.loop.place_in_list(self, values if isinstance(values, list) else None)
 
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """``min`` or ``max``, as ``is_it`` says of two numbers: of the index of a step and a size it is the index, or the
+    size. Of other values it is what the function ``plain`` gives.
+    """
+
+    is_it: _Compute
+    plain: Callable[..., Any]
+
+    def around(self, plain: Callable[..., Any]) -> Extreme:
+        """The same for what another function gives."""
+        return replace(self, plain=plain)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """The smaller or the greater value."""
+        if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
+            return self.plain(*args, **options)
+        index, other = args if isinstance(args[0], StepIndex) else reversed(args)
+        return index if self.is_it(index, other) else other
+
+
+SMALLER, GREATER = Extreme(operator.le, min), Extreme(operator.ge, max)
 
 
 def is_less(left: Any, right: Any) -> bool:

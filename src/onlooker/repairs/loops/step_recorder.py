@@ -36,7 +36,7 @@ from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
-from .step_indices import StepFloat, StepIndex, is_less
+from .step_indices import GREATER, SMALLER, StepFloat, StepIndex, is_less
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
@@ -74,7 +74,7 @@ _OF_NUMBERS = frozenset(
     }
 )
 #: the smaller and the greater of two sizes, as Python finds it
-_EXTREMES: dict[Any, Callable[..., Any]] = {torch.sym_min: min, torch.sym_max: max}
+_EXTREMES = {torch.sym_min: SMALLER, torch.sym_max: GREATER}
 #: so many steps are compared with each other before the others are
 _EARLY = 3
 #: the entries of a key that read no values
@@ -151,8 +151,7 @@ class StepRecorder:
             dtype = kwargs.get("dtype") or usual
             return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
         if func in _EXTREMES and leaves_of(args, StepIndex):
-            index, other = args if isinstance(args[0], StepIndex) else reversed(args)
-            return index.or_the_other(other, _EXTREMES[func])
+            return _EXTREMES[func](*args)
         if leaves_of((args, kwargs), StepIndex):
             return self._read(loop, func, args, kwargs)
         if writes(func, kwargs):

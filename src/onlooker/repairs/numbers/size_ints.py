@@ -57,13 +57,11 @@ __all__ = [
     "builtins_swapped",
     "ends_a_trace",
     "files_of",
-    "greater",
     "ints_of_floats_are_values",
     "ints_stay_sizes",
     "is_asked_at",
     "length_of",
     "plain_of",
-    "smaller",
     "specializes_int",
     "wants_int_first",
 ]
@@ -182,14 +180,9 @@ def _is_one_step(start: Any, stop: Any, step: Any) -> bool:
 
 
 def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
-    """``min`` or ``max``, which of two floats is no decision of the trace, and of the index of a step and a size is
-    what the index finds.
-    """
+    """``min`` or ``max``, which of two floats is no decision of the trace."""
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
-        for index, other in (args, args[::-1]) if len(args) == 2 else ():
-            if hasattr(type(index), "or_the_other"):
-                return index.or_the_other(other, of_python)
         floats = [isinstance(value, (builtins.float, torch.SymFloat)) for value in args]
         is_symbolic = any(isinstance(value, torch.SymFloat) for value in args)
         if len(args) > 1 and not kwargs and is_symbolic and all(floats):
@@ -213,8 +206,6 @@ def length_of(value: Any) -> Any:
     return builtins.len(value)
 
 
-smaller, greater = _extreme(min, torch.sym_min), _extreme(max, torch.sym_max)
-
 #: what stands for a name while a model is traced
 _NAMES = {
     "int": _Int,
@@ -222,13 +213,14 @@ _NAMES = {
     "len": length_of,
     "range": RangeOfSizes,
     "divmod": _divmod,
-    "min": smaller,
-    "max": greater,
+    "min": _extreme(min, torch.sym_min),
+    "max": _extreme(max, torch.sym_max),
 }
 
 
 def plain_of(value: Any) -> Any:
     """The builtin of Python that a value stands for in a trace; any other value as it is."""
+    value = getattr(value, "plain", value) if hasattr(type(value), "around") else value
     for name, other in _NAMES.items():
         if value is other:
             return getattr(builtins, name)
@@ -379,7 +371,10 @@ def builtins_swapped(
                 else frozenset()
             )
             for name, value in names.items():
-                if name not in kept and vars(file).get(name) in (None, _NAMES.get(name)):
+                before = vars(file).get(name)
+                if name not in kept and before in (None, _NAMES.get(name)):
+                    if hasattr(type(value), "around"):  # it goes on to what the file has
+                        value = value.around(before or getattr(builtins, name))
                     stack.enter_context(swapped(file, name, value))
         yield
 

@@ -24,8 +24,7 @@ def broadcast_groups(calls: Sequence[Call]) -> list[tuple[tuple[Call, ...], froz
     Calls with ``x`` of shape (4, 7), and masks of shape (4, 7), (4, 1) and (1, 7), are three groups:
     without such an axis, with ``mask.shape[1]`` and with ``mask.shape[0]``.
     """
-    rows = [_sizes(call) for call in calls]
-    known = set(rows[0]).intersection(*rows[1:]) if rows else set()
+    rows, known = _sizes_of_all(calls)
     pairs = [
         (small, large)
         for small, large in product(sorted(known, key=str), repeat=2)
@@ -42,9 +41,14 @@ def broadcast_groups(calls: Sequence[Call]) -> list[tuple[tuple[Call, ...], froz
 
 def unchanged_axes(calls: Sequence[Call]) -> frozenset[Axis]:
     """The axes that have one size in all calls."""
-    rows = [_sizes(call) for call in calls]
-    known = set(rows[0]).intersection(*rows[1:]) if rows else set()
+    rows, known = _sizes_of_all(calls)
     return frozenset(axis for axis in known if len({row[axis] for row in rows}) == 1)
+
+
+def _sizes_of_all(calls: Sequence[Call]) -> tuple[list[dict[Axis, int]], set[Axis]]:
+    """The sizes of each call, and the axes that all of them have."""
+    rows = [_sizes(call) for call in calls]
+    return rows, set(rows[0]).intersection(*rows[1:]) if rows else set()
 
 
 def _sizes(call: Call) -> dict[Axis, int]:

@@ -23,6 +23,7 @@ from .lines import is_of_python
 __all__ = [
     "TORCH",
     "Owner",
+    "asked_of_model",
     "at_lines",
     "attribute_at_rest",
     "begins_loop",
@@ -125,6 +126,14 @@ def frame_of_model() -> FrameType | None:
     while frame is not None and not is_code_of_model(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def asked_of_model(question: Callable[[CodeType, int], bool]) -> bool:
+    """The answer of a question about an instruction, for the one at which the innermost frame of a model is; False
+    where there is no such frame.
+    """
+    frame = frame_of_model()
+    return frame is not None and question(frame.f_code, frame.f_lasti)
 
 
 def reading_frame(depth: int, func: Any = None) -> FrameType | None:

@@ -353,26 +353,26 @@ def has_other_rows_read(code: CodeType, instruction: int) -> bool:
     """True for ``x[i]`` where the body of the loop around it writes to ``x[i]``, and reads ``x[i - 1]`` or
     another row. Of ``x[i, :2]`` and ``x[i, 5]`` the row is the same.
     """
-    name, loop = _indexed(code, instruction)
-    rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
-    for node in () if loop is None else _within(loop.body):
-        if isinstance(node, ast.Subscript) and _is_named(node.value, name):
-            rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
+    rows = _rows_in_loop(code, instruction)
     return bool(rows[ast.Store]) and not rows[ast.Load] <= rows[ast.Store]
 
 
 @functools.lru_cache(maxsize=4096)
 def has_rows_written(code: CodeType, instruction: int) -> bool:
     """True for ``x[i : j]`` where the body of the loop around it writes to rows of ``x``."""
+    return any(_rows_in_loop(code, instruction)[ast.Store])
+
+
+def _rows_in_loop(code: CodeType, instruction: int) -> dict[type, set[Any]]:
+    """The rows of the name of which an instruction reads or writes an item, in the loop around it: those that are
+    read and those that are written, each by the entries of its key that hang on the loop.
+    """
     name, loop = _indexed(code, instruction)
-    names = set[str]() if loop is None else names_set([loop])
-    return any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Store)
-        and _is_named(node.value, name)
-        and not names.isdisjoint(_names(ast.walk(node.slice), ast.Load))
-        for node in (() if loop is None else _within(loop.body))
-    )
+    rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
+    for node in () if loop is None else _within(loop.body):
+        if isinstance(node, ast.Subscript) and _is_named(node.value, name):
+            rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
+    return rows
 
 
 def is_added_to(code: CodeType, instruction: int) -> bool:

@@ -115,10 +115,12 @@ def _solution(
 
 def _determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The determinant, its sign, and the logarithm of its size."""
-    _, pivots, turns = _by_steps(_eliminate, x.clone(), x.shape[-1])
-    numbers, turns = pivots.squeeze(-1).squeeze(-1), turns.squeeze(-1).squeeze(-1)
-    sign = (turns * numbers.sign()).prod(0)
-    return (turns * numbers).prod(0), sign, numbers.abs().log().sum(0)
+    results = _by_steps(_eliminate, x.clone(), x.shape[-1])
+    pivots, turns = (one.squeeze(-1).squeeze(-1) for one in results[1:])
+    factors = turns * pivots
+    sign = (turns * pivots.sign()).prod(0)
+    size = pivots.abs().log().sum(0)
+    return factors.prod(0), sign, size
 
 
 def _root(x: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
@@ -184,7 +186,7 @@ def _logarithm(x: Tensor) -> Tensor:
     return torch.where(sign < 0, torch.nan, size)
 
 
-#: operator of torch -> the function of other operators that does the same for small matrices
+#: operator of torch -> the function of other operators that does the same for matrices of floats
 MATRICES: dict[Any, Callable[..., Any]] = {
     _aten._linalg_det.default: lambda x: (_determinant(x)[0], *_unused(x)),
     _aten._linalg_slogdet.default: lambda x: (*_sign_and_size(x), *_unused(x)),

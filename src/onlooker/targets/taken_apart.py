@@ -366,7 +366,7 @@ def _pairwise(x: torch.Tensor, p: float = 2) -> torch.Tensor:
 #: coefficients of the series of Stirling for the logarithm of the gamma function, and for its derivative
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 _STIRLING_OF_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240)
-#: so far a series is shifted to where it is exact
+#: an argument is shifted by so much, since the series are exact for large ones
 _SHIFT = 8
 
 
@@ -379,10 +379,9 @@ def _log_of_gamma(x: torch.Tensor) -> torch.Tensor:
         product = product * (y + step)
     z = y + _SHIFT
     series = sum(c / z ** (2 * k + 1) for k, c in enumerate(_STIRLING))
-    found = (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - product.log()
-    # beyond the product the series needs no shift
-    large = (y - 0.5) * y.log() - y + 0.5 * math.log(2 * math.pi) + 1 / (12 * y)
-    found = torch.where(y > 1e3, large, found)
+    found = _leading_terms(z) + series - product.log()
+    # a large argument needs no shift, and its product may be beyond all numbers
+    found = torch.where(y > 1e3, _leading_terms(y) + 1 / (12 * y), found)
     found = torch.where(y.isinf(), y, found)
     folded = (x - (x + 0.5).floor()).abs()  # whose sine has the same size
     reflected = math.log(math.pi) - (math.pi * folded).sin().abs().log() - found
@@ -390,8 +389,13 @@ def _log_of_gamma(x: torch.Tensor) -> torch.Tensor:
     return torch.where(is_low, reflected, found)
 
 
-def _derivative_of_it(x: torch.Tensor) -> torch.Tensor:
-    """``digamma``"""
+def _leading_terms(z: torch.Tensor) -> torch.Tensor:
+    """The terms of the series of Stirling before those with coefficients."""
+    return (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi)
+
+
+def _digamma(x: torch.Tensor) -> torch.Tensor:
+    """``digamma``: by the derivative of the series of Stirling, below 0.5 by its reflection."""
     is_low = x < 0.5
     y = torch.where(is_low, 1 - x, x)
     before = torch.zeros_like(y)
@@ -442,7 +446,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cummax.default: Sometimes(_has_order, _running(torch.amax, -1)),
     _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
-    _aten.digamma.default: _derivative_of_it,
+    _aten.digamma.default: _digamma,
     _aten.einsum.default: Sometimes(
         lambda _, tensors, **path: any(tensor.is_complex() for tensor in tensors), _complex_product
     ),

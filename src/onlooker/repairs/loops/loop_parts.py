@@ -25,7 +25,7 @@ from .loop_results import LoopResults, ResultsOfSteps
 from .step_indices import StepIndex
 from .step_numbers import demanded
 from .steps import Loop, NotRolledError
-from .whole_rows import WholeRows
+from .whole_rows import WholeRows, joined_again
 
 __all__ = [
     "Blocks",
@@ -136,11 +136,7 @@ class SomeApart(TakenApart):
         if self.loops.rows is not None:
             self.loops.rows.read_by_steps(tuple(super().__iter__()))
         whole = self.whole.flip(self.dim) if self._is_backwards else self.whole
-        is_stack = func is torch.stack
-        place = dim % (whole.ndim if is_stack else whole.ndim - 1)
-        moved = whole.movedim(self.dim, place)
-        joined = moved if is_stack else moved.flatten(place, place + 1)
-        return joined.clone(memory_format=torch.contiguous_format)  # which the model may write to
+        return joined_again(func, whole, self.dim, dim)
 
 
 class Blocks(TakenApart):

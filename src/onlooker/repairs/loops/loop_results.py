@@ -227,10 +227,9 @@ class LoopResults:
         if not is_stack:
             whole = whole.flatten(dim, dim + 1)
         if not before and not after:
+            # others may hold the tensor with these rows
             are_rows = run.loop.steps[-1][run.place[0]].rows is not None
-            return (
-                whole.clone() if are_rows else whole
-            )  # others may hold the tensor with these rows
+            return whole.clone() if are_rows else whole
         parts = [
             [value.unsqueeze(dim) if is_stack else value for value in map(self.value, side)]
             for side in (before, after)

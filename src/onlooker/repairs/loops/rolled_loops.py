@@ -152,9 +152,9 @@ class RolledLoops(Reader):
     A loop goes through three of its parts: :class:`StepRecorder` runs and notes the functions of each
     step, :func:`roll` makes a scan of equal steps, and :class:`LoopResults` answers what is read after it.
 
-    ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first
-    step is, and whose last step is where a line is there twice. ``reach`` gives what the model
-    holds. ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
+    ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first or
+    last step is (as :class:`Rolling` has them). ``reach`` gives what the model holds.
+    ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
     model takes apart. ``n_steps`` are compared, and no graph is for more.
 
     With ``like`` the loops that a trace rolled are rolled in a run with plain sizes: those, and no
@@ -313,7 +313,7 @@ class RolledLoops(Reader):
 
     def _sum(self, values: Any, start: Any = 0) -> Any:
         steps = None
-        if _is_list(values) and not isinstance(values, tuple):
+        if isinstance(values, list) and _is_list(values):
             steps = self._steps_over(values)
         else:
             self._check_uncounted(values)

@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...model_source.frames import frame_of_model
+from ...model_source.frames import asked_of_model
 from ...model_source.source_loops import (
     has_other_rows_read,
     has_rows_written,
@@ -451,11 +451,11 @@ class StepRecorder:
             return self._window(loop, tensor, entries, width)
         is_cut = width == 1
         first, rest = _in_two(loop, entries, tensor.ndim)
-        if not is_cut and (self.states.is_written(tensor) or _has_other_rows_read()):
+        if not is_cut and (self.states.is_written(tensor) or asked_of_model(has_other_rows_read)):
             if self.states.begin(loop, tensor):
                 self._copy_state(loop, tensor)
             return self._picked(loop, tensor, first, rest, is_state=True)
-        if not is_cut and (self._is_of(loop, tensor) or _is_set_by_its_loop()):
+        if not is_cut and (self._is_of(loop, tensor) or asked_of_model(is_set_by_its_loop)):
             loop.shares(tensor)  # the row is a view for Python: nobody may write to it
             return self._picked(loop, tensor, first, rest)
         is_basic = all(type(entry) in _BASIC for entry in entries)
@@ -494,7 +494,7 @@ class StepRecorder:
         if is_state and _is_early(loop):
             self.states.keep_copy(tensor, first[-1], picked)
         row: torch.Tensor = self._compute(loop, torch.select, (picked, dim, 0), {})
-        is_whole = all(type(entry) is slice and entry == slice(None) for entry in rest)
+        is_whole = _is_whole(rest)
         if not is_whole:
             row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row
@@ -504,7 +504,7 @@ class StepRecorder:
     ) -> torch.Tensor:
         """Several rows from the index on, as ``x[:, t : t + 3]`` reads them."""
         (*before, index), _ = _in_two(loop, entries, tensor.ndim)
-        is_state = self.states.is_written(tensor) or _has_rows_written()
+        is_state = self.states.is_written(tensor) or asked_of_model(has_rows_written)
         if self._is_of(loop, tensor) and not self.states.is_written(tensor):
             raise loop.refused("a step reads several rows of what the steps compute")
         if is_state:
@@ -515,7 +515,7 @@ class StepRecorder:
             self.states.keep_copy(tensor, index, whole)
         key = tuple(slice(None) if isinstance(one, StepIndex) else one for one in entries)
         rows: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (whole, key), {})
-        if not (is_state and _is_added_to()):
+        if not (is_state and asked_of_model(is_added_to)):
             loop.shares(rows)  # they are a view for Python: nobody may write to them
         return rows
 
@@ -524,7 +524,7 @@ class StepRecorder:
     ) -> None:
         """Writes several rows from the index on, as ``y[:, t : t + 3] = part`` does: the tensor is a state."""
         (*before, index), rest = _in_two(loop, entries, tensor.ndim)
-        if not all(type(e) is slice and e == slice(None) for e in rest):
+        if not _is_whole(rest):
             raise loop.refused("a step writes to a part of several rows")
         self._begin_state(loop, tensor)
         dim = len(before)
@@ -581,7 +581,7 @@ class StepRecorder:
     ) -> None:
         """Writes a row of a tensor of which steps read other rows too: the tensor is a state of the loop."""
         is_new = self.states.begin(loop, tensor)
-        if is_new is None or not all(type(e) is slice and e == slice(None) for e in rest):
+        if is_new is None or not _is_whole(rest):
             raise loop.refused("a step writes to a part of a row, and reads other rows")
         if is_new:
             self._copy_state(loop, tensor)
@@ -689,13 +689,13 @@ class StepRecorder:
             self._put_window(loop, tensor, entries, width, value)
             return
         first, rest = _in_two(loop, entries, tensor.ndim)
-        if _has_other_rows_read():
+        if asked_of_model(has_other_rows_read):
             self._put(loop, tensor, first, rest, value)
             return
         rows = self._rows(loop, tensor, first)
         self.states.begin_row(loop, rows)
         source = self._reference(loop, value)
-        is_whole = all(type(entry) is slice and entry == slice(None) for entry in rest)
+        is_whole = _is_whole(rest)
         is_own = isinstance(source, Result) and not source.before
         if (
             not self.states.has_row(rows)
@@ -728,6 +728,11 @@ class StepRecorder:
         return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
 
+def _is_whole(rest: tuple[Any, ...]) -> bool:
+    """True for the entries of a key that read all of a row."""
+    return all(type(entry) is slice and entry == slice(None) for entry in rest)
+
+
 def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
     return leaf.tensor_beside(beside) if isinstance(leaf, StepIndex) else leaf
 
@@ -752,26 +757,6 @@ def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: int) ->
         return (is_less(-1, least) or bool(least >= 0)) and (
             is_less(end, size + 1) or bool(end <= size)
         )
-
-
-def _has_other_rows_read() -> bool:
-    frame = frame_of_model()
-    return frame is not None and has_other_rows_read(frame.f_code, frame.f_lasti)
-
-
-def _has_rows_written() -> bool:
-    frame = frame_of_model()
-    return frame is not None and has_rows_written(frame.f_code, frame.f_lasti)
-
-
-def _is_added_to() -> bool:
-    frame = frame_of_model()
-    return frame is not None and is_added_to(frame.f_code, frame.f_lasti)
-
-
-def _is_set_by_its_loop() -> bool:
-    frame = frame_of_model()
-    return frame is not None and is_set_by_its_loop(frame.f_code, frame.f_lasti)
 
 
 def is_of_ints(tensor: torch.Tensor) -> bool:

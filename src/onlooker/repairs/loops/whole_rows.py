@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from ...model_source.frames import frame_of_model
+from ...model_source.frames import asked_of_model
 from ...model_source.source_loops import is_sliced
 from ...torch_internals.trees import tree_map_only
 from ..repair import Repair
 from ..trace_mode import Reader
 
-__all__ = ["WHOLE_ROWS", "WholeRows", "is_about"]
+__all__ = ["WHOLE_ROWS", "WholeRows", "is_about", "joined_again"]
 
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
 _CATS = (torch.cat, torch.concat, torch.concatenate)
@@ -91,15 +91,11 @@ class WholeRows(Reader):
         split = found[0]
         if split.is_sliced and type(tensors) in (list, tuple):
             return None
-        n_dims = split.whole.ndim - (func is not torch.stack)
-        dim = dim % n_dims if n_dims else 0
-        if n_dims == 0:
+        if split.whole.ndim == (func is not torch.stack):
             return None
         self.joined += 1
         self._whole_again.add(id(split))
-        moved = split.whole.movedim(split.dim, dim)
-        joined = moved if func is torch.stack else moved.flatten(dim, dim + 1)
-        return joined.clone(memory_format=torch.contiguous_format)  # which the model may write to
+        return joined_again(func, split.whole, split.dim, dim)
 
     def length(self, value: Any, other: Callable[[Any], Any]) -> Any:
         """``len``: where parts are counted, their number becomes a constant of the trace, with a
@@ -135,6 +131,19 @@ class WholeRows(Reader):
         return self._real[id(split)][index]
 
 
+def joined_again(
+    func: Callable[..., Any], whole: torch.Tensor, taken: int, dim: int
+) -> torch.Tensor:
+    """``torch.stack`` or ``torch.cat`` along ``dim`` of all parts of a tensor that was ``taken`` apart along a
+    dimension: a copy, to which the model may write.
+    """
+    is_stack = func is torch.stack
+    place = dim % (whole.ndim if is_stack else whole.ndim - 1)
+    moved = whole.movedim(taken, place)
+    joined = moved if is_stack else moved.flatten(place, place + 1)
+    return joined.clone(memory_format=torch.contiguous_format)
+
+
 def is_about(func: Callable[..., Any]) -> bool:
     """True for a function that tells shape, dtype or device of a tensor, and computes nothing."""
     return func in _ASKS or getattr(getattr(func, "__self__", None), "__name__", "") in _ABOUT
@@ -147,8 +156,7 @@ def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
     if not isinstance(size, torch.SymInt) or size.node.is_constant() or not size.node.has_hint():
         return None
     parts = tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint)))
-    frame = frame_of_model()
-    return _Split(tensor, dim, parts, frame is not None and is_sliced(frame.f_code, frame.f_lasti))
+    return _Split(tensor, dim, parts, asked_of_model(is_sliced))
 
 
 WHOLE_ROWS = Repair(

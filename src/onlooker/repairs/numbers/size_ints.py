@@ -362,6 +362,7 @@ def builtins_swapped(
     A file that has such a name of its own keeps it, and one that gives a type to a function keeps that
     type; ``keeps_compared`` also keeps a type that a file compares with others. ``files`` are those of
     the model, where the caller knows them.
+    A function that goes on to another one has a method ``around``, which is given the one of the file.
     """
     with contextlib.ExitStack() as stack:
         for file in files_of(model) if files is None else files:

@@ -22,7 +22,6 @@ from ..torch_internals.tracing import scan_op
 
 __all__ = ["MATRICES", "is_real"]
 
-_aten = torch.ops.aten
 #: the steps for more rows are a scan
 _MOST_ROWS = 16
 Tensor = torch.Tensor
@@ -186,23 +185,29 @@ def _logarithm(x: Tensor) -> Tensor:
     return torch.where(sign < 0, torch.nan, size)
 
 
-#: operator of torch -> the function of other operators that does the same for matrices of floats
+#: name of an operator -> the function of other operators that does the same for matrices of floats
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "_linalg_det": lambda x: (_determinant(x)[0], *_unused(x)),
+    "_linalg_slogdet": lambda x: (*_sign_and_size(x), *_unused(x)),
+    "_linalg_solve_ex": _solution,
+    "cholesky": lambda x, upper=False: _root(x, upper=upper)[0],
+    "cholesky_solve": _with_triangle,
+    "det": lambda x: _determinant(x)[0],
+    "inverse": lambda x: _inverse(x)[0],
+    "linalg_cholesky": lambda x, *, upper=False: _root(x, upper=upper)[0],
+    "linalg_cholesky_ex": _root,
+    "linalg_det": lambda x: _determinant(x)[0],
+    "linalg_inv": lambda x: _inverse(x)[0],
+    "linalg_inv_ex": _inverse,
+    "linalg_slogdet": _sign_and_size,
+    "linalg_solve": lambda x, y, *, left=True: _solution(x, y, left=left)[0],
+    "linalg_solve_triangular": _by_substitution,
+    "logdet": _logarithm,
+    "slogdet": _sign_and_size,
+}
+#: the same by operator, of those that the installed torch has: later ones have no ``cholesky``
 MATRICES: dict[Any, Callable[..., Any]] = {
-    _aten._linalg_det.default: lambda x: (_determinant(x)[0], *_unused(x)),
-    _aten._linalg_slogdet.default: lambda x: (*_sign_and_size(x), *_unused(x)),
-    _aten._linalg_solve_ex.default: _solution,
-    _aten.cholesky.default: lambda x, upper=False: _root(x, upper=upper)[0],
-    _aten.cholesky_solve.default: _with_triangle,
-    _aten.det.default: lambda x: _determinant(x)[0],
-    _aten.inverse.default: lambda x: _inverse(x)[0],
-    _aten.linalg_cholesky.default: lambda x, *, upper=False: _root(x, upper=upper)[0],
-    _aten.linalg_cholesky_ex.default: _root,
-    _aten.linalg_det.default: lambda x: _determinant(x)[0],
-    _aten.linalg_inv.default: lambda x: _inverse(x)[0],
-    _aten.linalg_inv_ex.default: _inverse,
-    _aten.linalg_slogdet.default: _sign_and_size,
-    _aten.linalg_solve.default: lambda x, y, *, left=True: _solution(x, y, left=left)[0],
-    _aten.linalg_solve_triangular.default: _by_substitution,
-    _aten.logdet.default: _logarithm,
-    _aten.slogdet.default: _sign_and_size,
+    getattr(torch.ops.aten, name).default: function
+    for name, function in _FUNCTIONS.items()
+    if hasattr(torch.ops.aten, name)
 }

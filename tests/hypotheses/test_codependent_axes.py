@@ -134,6 +134,7 @@ def rows(tokens: int, past: int, table: int, *, ints: bool) -> dict[str, Any]:
     return {"x": random(2, tokens, 4), "past": random(2, past, 4), "mask": mask}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ints", [False, True])
 @pytest.mark.parametrize("model", [Strict(), Lenient(), Table()], ids=lambda model: type(model).__name__)
 def test_what_is_as_long_as_both_follows_both(model: torch.nn.Module, ints: bool) -> None:

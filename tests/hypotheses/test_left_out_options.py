@@ -164,6 +164,7 @@ class PoolsOrSums(nn.Module):
         return pooled(x, kind)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("model", [Pools(), PoolsOrSums()], ids=["mean", "sum"])
 @pytest.mark.parametrize("options", [[{"kind": Kind.MEAN}, {"kind": Kind.SUM}], [{}], [{}, {"kind": Kind.SUM}]])
 def test_an_enum_is_a_default_too(model, options):

@@ -202,6 +202,7 @@ def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
         program(torch.randn(2, 10, 4))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", runs(WATCHED, slow=(Blocks, UpToTheEnd, FromTheBlockBefore, WrittenBlocks)))
 def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
     torch.manual_seed(0)

@@ -159,6 +159,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
     return model, observer.export()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", runs(SERVED, slow={parts_backwards, several_results, several_results_apart}))
 def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
@@ -262,6 +263,7 @@ COUNTED = (
 )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("run", COUNTED)
 def test_a_count_of_results_is_right_or_refused(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)

@@ -82,6 +82,7 @@ OTHERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("join", OTHERS.values(), ids=OTHERS)
 def test_rows_that_are_read_otherwise_are_never_wrong(join: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model, observer = Joins(join), InputObserver()
@@ -119,6 +120,7 @@ PARTS: dict[str, Callable[[torch.Tensor], object]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_some_of_the_rows_are_joined_whatever_their_number(parts: Callable[[torch.Tensor], object]) -> None:
     model, observer = GivesRows(parts), InputObserver()

@@ -130,6 +130,7 @@ class AnySize(torch.nn.Module):
         return torch.linalg.solve(moved, moved.softmax(-1))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize("kind", [Cameras, AnySize])
 def test_matrices_are_inverted_by_a_runtime(kind: type[torch.nn.Module], target: str) -> None:

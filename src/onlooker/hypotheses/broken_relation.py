@@ -84,6 +84,8 @@ class BrokenRelation:
         """
         moved_axes, kept_axes = self._doubt.moved, self._doubt.kept
         found, self.accepted = self._longer(moved_axes)
+        if found is FindingKind.UNREAD and self._are_unread_ints(moved_axes):
+            return FindingKind.ACCEPTED
         is_of_rows = any(axis.dim == 0 for axis in moved_axes)  # a batch is no part of another one
         if found is not FindingKind.ACCEPTED and (found is not FindingKind.REFUSED or is_of_rows):
             return found
@@ -125,6 +127,15 @@ class BrokenRelation:
             if further is not FindingKind.UNREAD:
                 break
         return found, values
+
+    def _are_unread_ints(self, axes: Sequence[Axis]) -> bool:
+        """True for ints of which the model reads neither a larger one nor a smaller one: nothing ties them."""
+        smaller = None if any(axis.dim is not None for axis in axes) else self._changed(axes, -1)
+        if smaller is None:
+            return False
+        text = f"{self._doubt.text}, another number"
+        one, other = (self._run(values, text) for values in (self.accepted, smaller))
+        return one is not None and other is not None and results_equal(smaller, one, other)
 
     def _symbol(self, axes: Sequence[Axis]) -> str | None:
         """The symbol of the axes in the plan without the relation."""

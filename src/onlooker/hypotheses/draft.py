@@ -11,7 +11,7 @@ from ..core.plan import Fill, Note, Plan, Range, Symbol
 from ..core.spec import Axis, AxisSizes
 from ..infer.build import build_plan
 from ..infer.mine import Exclusions
-from ..infer.samples import Row, Table, axes_of, table_of_forms
+from ..infer.samples import Demand, Row, Table, axes_of, table_of_forms
 from ..infer.unify import Union
 from ..observing.store import Sample
 from .overrides import PINNED, Overrides
@@ -29,6 +29,8 @@ class Draft:
     that the model takes, where that is more than 1; ``empty`` are the axes at which it takes 0;
     ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
+    ``demands`` are relations between sizes that the model was seen to demand; with ``of_few`` what
+    divides two sizes of an axis is a step;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
     leave out though an empty one was seen. ``blind`` is what no experiment could
     tell.
@@ -46,6 +48,8 @@ class Draft:
     blind: tuple[BlindSpot, ...] = ()
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
     exclusions: Exclusions | None = None
+    demands: tuple[Demand, ...] = ()
+    of_few: bool = False
     optional: frozenset[Path] = frozenset()
     needed: tuple[str, ...] = ()
 
@@ -57,7 +61,9 @@ class Draft:
     @property
     def table(self) -> Table:
         """The sizes of all calls and experiments, without the axes that the caller made static."""
-        table = self.observed.extended((), self.probes)
+        table = replace(
+            self.observed.extended((), self.probes), demands=self.demands, of_few=self.of_few
+        )
         if not (self.overrides.static or self.overrides.weights):
             return table
         columns = {

@@ -28,17 +28,18 @@ from itertools import islice
 from ..core.errors import ExportError, OnlookerError
 from ..core.experiment import Finding, FindingKind
 from ..core.plan import Plan
-from ..core.sizes.expression import Sizes
-from ..core.spec import Axis
+from ..core.sizes.expression import Expression, Sizes
+from ..core.spec import Axis, axis_sizes
 from ..infer.build import build_plan
 from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations, readings_without
 from ..infer.mine import Derived, Exclusions, Mined, mine
 from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import choose_sizes, is_general, roomy_sizes
+from ..lab.demanded_sizes import demands_of
 from ..lab.example import Example, find_example, sizes_of_trace
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
-from ..materialise.arguments import Calls
+from ..materialise.arguments import Calls, leaf_values
 from ..materialise.domains import domains_of
 from ..observing.store import Sample
 from .axes.classes import size_of
@@ -76,6 +77,8 @@ class Relations(Family):
         self._tested: set[str] = set()
         self._confirmed: dict[Axis, str] = {}
         self._guess: Exclusions | None = None
+        #: True where a run on symbols has told that nothing ties sizes; None before there was one
+        self._asked_for: bool | None = None
         self._n_tested = 0
         #: True where the model took no sizes but watched ones
         self._at_most = False
@@ -113,7 +116,11 @@ class Relations(Family):
             choices = sizes_of_trace(Calls(plan, self._samples), self._lab)
             example = self._example(plan, choices)
         if example is None:
-            if self._is_replaced(table, mined):
+            if (
+                self._is_demanded(table, mined)
+                or self._is_of_steps(table)
+                or self._is_replaced(table, mined)
+            ):
                 return True
             if self._guess is None:
                 example = self._watched_example(self._plan(table, None))
@@ -178,6 +185,38 @@ class Relations(Family):
 
     # --------------------------------------------------------------------------- other explanations
 
+    def _is_demanded(self, table: Table, mined: Mined) -> bool:
+        """True when a run on symbols tells relations that the table did not: it is read again, and so are
+        the tests that the model may have refused for their sake.
+        """
+        if self._asked_for is not None:
+            return False
+        calls = Calls(self._plan(table, None), self._samples)
+        sample = max(calls.own, key=lambda sample: _generality(mined, sample))
+        demands, self._asked_for = demands_of(calls, sample, mined.columns, self._lab)
+        told = mine(replace(table, demands=demands))
+        if _expressions(told) == _expressions(mined):
+            return False
+        self._draft = replace(self._draft, demands=demands)
+        self._tested.clear()
+        self._confirmed.clear()
+        return True
+
+    def _is_of_steps(self, table: Table) -> bool:
+        """True when the model takes sizes that what divides those of few calls divides: sides of images
+        that it cuts into patches.
+        """
+        if table.of_few:
+            return False
+        draft = replace(self._draft, of_few=True)
+        steps = [symbol.step for symbol in self._plan(draft.table, None).symbols]
+        if steps == [symbol.step for symbol in self._plan(table, None).symbols]:
+            return False
+        if self._example(self._plan(draft.table, None)) is None:
+            return False
+        self._draft = draft
+        return True
+
     def _is_replaced(self, table: Table, mined: Mined) -> bool:
         """True when the model takes sizes that obey another explanation of the table, and not
         the first one.
@@ -185,6 +224,8 @@ class Relations(Family):
         for exclusions in alternatives(table):
             if self._guess is not None and not exclusions.guessing:
                 continue
+            if self._asked_for and exclusions.guessing:
+                return False
             plan = self._plan(table, exclusions)
             if exclusions.guessing:
                 found = self._is_guessed(table, mined, exclusions, plan)
@@ -243,6 +284,9 @@ class Relations(Family):
                 row = row_of_values(self._label, broken.accepted)
                 self._reject(row, doubt.moved, FindingKind.REFUTED, claim=doubt.text)
                 return True
+        is_of_others = not doubt.kept and all(kind is FindingKind.REFUSED for kind in found)
+        if is_of_others and self._is_demanded(table, mine(table)):
+            return True
         label = self._label
         sizes = [size_of(axis, example.values) for axis in doubt.moved]
         finding = Finding(FindingKind.CONFIRMED, _KEPT_BECAUSE[found[-1]])
@@ -275,6 +319,18 @@ class Relations(Family):
     ) -> None:
         self._lab.record(axes, sizes, finding=finding, label=label, claim=claim)
         self._n_tested += 1
+
+
+def _expressions(mined: Mined) -> dict[str, Expression]:
+    """What each class that follows from others is."""
+    return {name: derived.expression for name, derived in mined.derived.items()}
+
+
+def _generality(mined: Mined, sample: Sample) -> int:
+    """The number of distinct sizes above 1 that classes of axes have in a call."""
+    sizes = axis_sizes(leaf_values(sample).items())
+    own = {sizes[column.axes[0]] for column in mined.columns if column.axes[0] in sizes}
+    return len(own - {0, 1})
 
 
 def _holds(derived: Derived, mined: Mined, row: Row) -> bool:

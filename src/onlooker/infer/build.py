@@ -157,7 +157,14 @@ def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, Range]
     low, high = ranges.get(name, (None, None))
     if low is None:
         low = 0 if 0 in values else 1
-    return Symbol(name, values, low, high, step_of(column), evidence(mined.labels, column))
+    return Symbol(
+        name,
+        values,
+        low,
+        high,
+        step_of(column, of_few=mined.of_few),
+        evidence(mined.labels, column),
+    )
 
 
 def _relations(
@@ -171,7 +178,7 @@ def _relations(
         if (derived := mined.derived.get(column.name)) is not None:
             sides = _with(derived.evidence, confirmed.get(first))
             yield Relation(first, derived.expression.renamed(names), derived.family, sides)
-        elif (step := step_of(column)) > 1:
+        elif (step := step_of(column, of_few=mined.of_few)) > 1:
             yield Relation(first, Expression.constant(step), "divisible", found)
 
 

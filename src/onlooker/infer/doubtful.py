@@ -14,6 +14,7 @@ from itertools import combinations
 
 from ..core.path import Attr, Index, Key, Path
 from ..core.spec import Axis
+from .demands import DEMANDED
 from .mine import Derived, Exclusions, Mined, mine
 from .relations import Column
 from .samples import Table
@@ -65,7 +66,8 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
     for derived in mined.derived.values():
         column = derived.column
         sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
-        if _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
+        is_sure = derived.family == DEMANDED
+        if is_sure or _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
             continue
         places = {_place(axis, apart) for found in (column, *sources) for axis in found.axes}
         is_shallow = any(len(axis.path.entries) <= _IN_AN_ARGUMENT for axis in column.axes)
@@ -97,7 +99,8 @@ def alternatives(table: Table) -> Iterator[Exclusions]:
     Each relation between classes is excluded alone, then all of them: the next best takes its
     place. Then relations of little evidence are read too, all that fit and each alone.
     """
-    found = [_as_denied(derived) for derived in mine(table).derived.values()]
+    mined = mine(table).derived.values()
+    found = [_as_denied(derived) for derived in mined if derived.family != DEMANDED]
     for relation in found:
         yield Exclusions(denied=frozenset((relation,)))
     if len(found) > 1:

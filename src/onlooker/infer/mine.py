@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from ..core.plan import Evidence
 from ..core.sizes.expression import Expression
 from ..core.spec import Axis
+from .demands import DEMANDED, in_columns
 from .relations import FAMILIES, GUESSES, Column, Grid, RelationFamily, evidence, group_equal
 from .samples import Table
 
@@ -46,7 +47,8 @@ class Derived:
 class Mined:
     """The classes of axes that change, and which of them follow from the others.
 
-    The first ``n_calls`` rows of the table are calls, the others experiments.
+    The first ``n_calls`` rows of the table are calls, the others experiments. ``of_few`` is True where
+    what divides two sizes of a class counts.
     """
 
     columns: tuple[Column, ...]
@@ -54,6 +56,7 @@ class Mined:
     labels: tuple[str, ...]
     class_of: Mapping[Axis, Column]
     n_calls: int
+    of_few: bool = False
 
     @property
     def free(self) -> tuple[Column, ...]:
@@ -86,26 +89,32 @@ _NONE = Exclusions()
 def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
-    The families are tried in their order, on the largest classes first. The classes that a class
-    follows from may follow from others themselves; in the end every expression is one of free
-    classes.
+    What the model demands comes first. The families are tried in their order, on the largest
+    classes first. The classes that a class follows from may follow from others themselves; in the end
+    every expression is one of free classes.
     """
     columns = group_equal(table, exclusions.apart)
     grid = Grid(columns)
     by_name = {column.name: column for column in columns}
     derived: dict[str, Derived] = {}
+
+    def known(target: Column, proposal: Expression, family: str) -> Derived:
+        sides = [target, *(by_name[name] for name in proposal.symbols)]
+        return Derived(target, proposal, family, evidence(table.labels, *sides), proposal)
+
+    for target, demanded in in_columns(table.demands, columns):
+        if target.name not in derived and not _is_circular(target, demanded, derived):
+            derived[target.name] = known(target, demanded, DEMANDED)
     for family in (*FAMILIES, *GUESSES) if exclusions.guessing else FAMILIES:
         for target in sorted(columns, key=_greatest, reverse=True):
             if target.name in derived or exclusions.holds_back(target):
                 continue
             proposal = next(_allowed(family, target, grid, derived, exclusions.denied), None)
             if proposal is not None:
-                sides = [target, *(by_name[name] for name in proposal.symbols)]
-                found = evidence(table.labels, *sides)
-                derived[target.name] = Derived(target, proposal, family.name, found, proposal)
+                derived[target.name] = known(target, proposal, family.name)
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
     class_of = {axis: column for column in columns for axis in column.axes}
-    return Mined(columns, resolved, table.labels, class_of, table.n_calls)
+    return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.of_few)
 
 
 def _allowed(
@@ -117,9 +126,13 @@ def _allowed(
 ) -> Iterator[Expression]:
     """The proposals for a class that do not follow from it themselves."""
     for proposal in family.propose(target, grid):
-        circular = any(target.name in _origins(name, derived) for name in proposal.symbols)
+        circular = _is_circular(target, proposal, derived)
         if not circular and (not denied or (target.axes[0], str(proposal)) not in denied):
             yield proposal
+
+
+def _is_circular(target: Column, proposal: Expression, derived: Mapping[str, Derived]) -> bool:
+    return any(target.name in _origins(name, derived) for name in proposal.symbols)
 
 
 def _origins(name: str, derived: Mapping[str, Derived]) -> set[str]:

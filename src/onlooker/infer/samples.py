@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.call import Call
 from ..core.path import Path
 from ..core.plan import Fill
+from ..core.sizes.expression import Expression
 from ..core.spec import Axis, AxisSizes, ConstantSpec, Spec, TensorSpec, axis_sizes
 from .unify import Form, forms_of
 
 __all__ = [
     "Cells",
+    "Demand",
     "Row",
     "Table",
     "axes_of",
@@ -34,16 +36,30 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """The size of an axis is an expression of those of others: ``axes`` are these by their names in the
+    expression.
+    """
+
+    axis: Axis
+    expression: Expression
+    axes: Mapping[str, Axis]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The sizes by axis, in the order of the arguments, and the labels of the rows.
 
     The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are
-    calls.
+    calls. ``demands`` are what the model was seen to demand of the sizes. With ``of_few`` what divides two
+    sizes is read as a step, however small.
     """
 
     columns: Mapping[Axis, Cells]
     labels: tuple[str, ...]
     n_probes: int = 0
+    demands: tuple[Demand, ...] = ()
+    of_few: bool = False
 
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
@@ -90,7 +106,7 @@ class Table:
                 for axis, column in columns.items()
             }
         labels = (*self.labels, *(row.label for row in rows))
-        return Table(columns, labels, self.n_probes + len(rows))
+        return replace(self, columns=columns, labels=labels, n_probes=self.n_probes + len(rows))
 
 
 def axes_of(path: Path, spec: Spec) -> tuple[Axis, ...]:

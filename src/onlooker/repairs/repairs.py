@@ -27,6 +27,7 @@ from .numbers.number_texts import NUMBER_TEXTS
 from .numbers.plain_bools import PLAIN_BOOLS
 from .numbers.quick_quotients import QUICK_QUOTIENTS
 from .numbers.remembered import REMEMBERED
+from .numbers.repeated_lists import REPEATED_LISTS
 from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
 from .numbers.size_tensors import BUFFER_NUMBERS, FLOATS_DECIDE, SIZE_TENSORS
@@ -48,6 +49,7 @@ REPAIRS: tuple[Repair, ...] = (
     SIZE_TENSORS,
     SIZED_OPERATORS,
     REMEMBERED,
+    REPEATED_LISTS,
     NUMBER_TEXTS,
     WHOLE_ROWS,
     ROLLED_LOOPS,

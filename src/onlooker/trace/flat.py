@@ -39,6 +39,7 @@ from ..repairs.numbers.by_values import BY_VALUES
 from ..repairs.numbers.number_texts import texts_are_of_numbers
 from ..repairs.numbers.range_tensors import RangeTensors
 from ..repairs.numbers.remembered import REMEMBERED, Remembered
+from ..repairs.numbers.repeated_lists import REPEATED_LISTS, RepeatedLists
 from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
 from ..repairs.numbers.size_tensors import (
     BUFFER_NUMBERS,
@@ -177,6 +178,7 @@ class FlatRun:
         self.branches, self.loops = NeutralBranches(), RolledLoops()
         self.values: ValueBranches | None = None
         self._ranges, self.hits = RangeTensors(), HitRows()
+        self._repeated = RepeatedLists()
         self._remembered = Remembered(None)
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self._changes: Sequence[Effect] = ()
@@ -257,7 +259,7 @@ class FlatRun:
             reading(*readers),
             texts_are_of_numbers(),
         ):
-            result = loops.plain(self.lab(arguments))
+            result = self._repeated.plain(loops.plain(self.lab(arguments)))
             self._ranges.settle()
             self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
@@ -297,6 +299,7 @@ class FlatRun:
             ends=request.ends,
             numbers=self.lab.rolls_numbers,
         )
+        self._repeated = RepeatedLists()
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
         self._remembered = Remembered(self.lab.subject.watched)
         self.values = None
@@ -314,6 +317,7 @@ class FlatRun:
                 else []
             ),
             SizeTensors(FLOATS_DECIDE in request.on, ranges, self._buffers_with_numbers()),
+            *([self._repeated] if REPEATED_LISTS.is_part_of(request) else []),
             *([self._remembered] if REMEMBERED.is_part_of(request) else []),
             self.reads,
             self.marks_read,

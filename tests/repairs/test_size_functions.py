@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pytest
 import torch
 
@@ -122,6 +123,10 @@ FREE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a root": lambda x: x / math.sqrt(x.shape[1]),
     "logarithms": lambda x: x * (math.log(x.shape[1]) / math.log(512) + math.log(x.shape[1] / 2, 10)),
     "an exponential": lambda x: x * math.exp(-x.shape[1] / 50) * math.sin(x.shape[1]),
+    "a root by NumPy": lambda x: x / np.sqrt(x.shape[1]),
+    "a root of a quotient by NumPy": lambda x: x * np.sqrt(x[..., :1].numel() / x.numel()) * np.arctan(x.shape[1]),
+    "an exponential of a logarithm": lambda x: x * np.exp(-np.log(x.shape[1])) + math.exp(-math.log(x.shape[1])),
+    "a float of a root": lambda x: x / float(math.sqrt(x.shape[1])) * float(np.log2(x.shape[1])),
     "the last of a range": lambda x: x * range(0, x.shape[1], 3)[-1],
 }
 

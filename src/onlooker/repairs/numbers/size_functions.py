@@ -93,6 +93,8 @@ _OF_MATH: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "atan",
     )
 }
+#: the names of these functions in NumPy, where they are others
+_OF_NUMPY = {"atan": "arctan"}
 #: where these functions give a number: Python makes an error elsewhere, and torch an infinite number
 _DOMAINS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda number: number > 0 for name in ("log", "log2", "log10")},
@@ -103,6 +105,8 @@ _DOMAINS: Mapping[str, Callable[[Any], Any]] = {
 #: what stands for functions of ``math``, and the lines that called them in the last trace
 _STAND_INS: dict[Any, Callable[..., float]] = {}
 _computed_lines: list[str] = []
+#: the symbols of torch for the numbers that were computed in the last trace
+_computed_symbols: set[Any] = set()
 _PLAIN_KINDS: Mapping[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 #: operators on bits, by both sides and the bits that both have
 _OF_COMMON_BITS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
@@ -158,12 +162,19 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
     }
     if as_keys:
         methods["__hash__"] = key
+    of_numpy: dict[str, Callable[..., Any]] = {
+        _OF_NUMPY.get(name, name): _method(getattr(math, name)) for name in _OF_MATH
+    }
     of_answers = {
         "__index__": lambda answer: int(bool(answer)),
         "__float__": lambda answer: float(bool(answer)),
     }
     with contextlib.ExitStack() as stack:
-        for owner, own in ((torch.SymInt, methods), (torch.SymBool, of_answers)):
+        for owner, own in (
+            (torch.SymInt, of_numpy | methods),
+            (torch.SymFloat, of_numpy),
+            (torch.SymBool, of_answers),
+        ):
             for name, method in own.items():
                 stack.enter_context(swapped(owner, name, method))
         stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
@@ -171,6 +182,11 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
             noted = _with_two_sizes(proxy_tensor._sym_register)
             stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
         yield
+
+
+def _method(function: Callable[[Any], float]) -> Callable[[Any], float]:
+    """The function as a method of its argument: one in C is none by itself."""
+    return lambda number: function(number)
 
 
 def _with_two_sizes(register: Callable[..., None]) -> Callable[..., None]:
@@ -323,9 +339,10 @@ def _sizes_alike(size: Any, frame: FrameType) -> _Alike | None:
 @contextlib.contextmanager
 def math_of_sizes() -> Iterator[None]:
     """Inside the block functions of ``math`` that the code of a model calls with a size are operators
-    of torch, where no other size has the same value.
+    of torch, where no other size has the same value. NumPy calls a method of the size of the same name.
     """
     _computed_lines.clear()
+    _computed_symbols.clear()
     with contextlib.ExitStack() as stack:
         for name, of_torch in _OF_MATH.items():
             of_python = getattr(math, name)
@@ -333,6 +350,8 @@ def math_of_sizes() -> Iterator[None]:
             _STAND_INS[computed] = of_python
             stack.callback(_STAND_INS.pop, computed)
             stack.enter_context(swapped(math, name, computed))
+            for kind in (torch.SymInt, torch.SymFloat):
+                stack.enter_context(swapped(kind, _OF_NUMPY.get(name, name), computed))
         yield
 
 
@@ -343,9 +362,12 @@ def _computed(
 
     def function(number: Any, *base: Any) -> Any:
         frame = sys._getframe(1)
-        is_symbolic = type(number) in (torch.SymInt, torch.SymFloat) and not free_unbacked_symbols(
-            number.node.expr
+        unbacked = (
+            free_unbacked_symbols(number.node.expr)
+            if type(number) in (torch.SymInt, torch.SymFloat)
+            else None
         )
+        is_symbolic = unbacked is not None and _computed_symbols.issuperset(unbacked)
         if (
             not is_symbolic
             or not _is_of_model(frame)
@@ -354,11 +376,16 @@ def _computed(
             return of_python(number, *base)
         if isinstance(number, torch.SymInt) and _is_bound(_sizes_alike(number, frame)):
             return of_python(int(number.node.hint), *base)
-        if of_python.__name__ in _DOMAINS and not _DOMAINS[of_python.__name__](number):
+        if (
+            not unbacked
+            and of_python.__name__ in _DOMAINS
+            and not _DOMAINS[of_python.__name__](number)
+        ):
             return of_python(number, *base)
         _computed_lines.append(line_of(frame))
         tensor = torch.ops.aten.scalar_tensor.default(number, dtype=torch.float64)
-        value = of_torch(tensor).item()
+        value: Any = of_torch(tensor).item()
+        _computed_symbols.update(free_unbacked_symbols(value.node.expr))
         return value / of_python(*base) if base else value
 
     return function
@@ -371,6 +398,10 @@ def _gives_up_math(attempt: Attempt) -> Retry | None:
         or not SIZE_MATH.is_part_of(attempt.request)
     ):
         return None
+    if any("float(" in line for line in _computed_lines):
+        retry = attempt.wants(SIZE_INTS, SIZE_INTS.note)
+        if retry is not None:
+            return retry
     again = f"the model decides by a number of {_computed_lines[0]}, which is that of the example"
     return Retry(attempt.request.without_repair(SIZE_MATH), again)
 
@@ -525,7 +556,8 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _int_of(node: ast.expr) -> int | None:
-    value = ast.literal_eval(node) if isinstance(node, (ast.Constant, ast.UnaryOp)) else None
+    signed = node.operand if isinstance(node, ast.UnaryOp) else node
+    value = ast.literal_eval(node) if isinstance(signed, ast.Constant) else None
     return value if type(value) is int else None
 
 

@@ -29,8 +29,8 @@ class Draft:
     that the model takes, where that is more than 1; ``empty`` are the axes at which it takes 0;
     ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
-    ``demands`` are relations between sizes that the model was seen to demand; with ``of_few`` what
-    divides two sizes of an axis is a step;
+    ``demands`` are relations between sizes that the model was seen to demand; what divides two
+    sizes of an axis that is ``divided`` is a step;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
     leave out though an empty one was seen. ``blind`` is what no experiment could
     tell.
@@ -49,7 +49,7 @@ class Draft:
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
     exclusions: Exclusions | None = None
     demands: tuple[Demand, ...] = ()
-    of_few: bool = False
+    divided: frozenset[Axis] = frozenset()
     optional: frozenset[Path] = frozenset()
     needed: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class Draft:
     def table(self) -> Table:
         """The sizes of all calls and experiments, without the axes that the caller made static."""
         table = replace(
-            self.observed.extended((), self.probes), demands=self.demands, of_few=self.of_few
+            self.observed.extended((), self.probes), demands=self.demands, divided=self.divided
         )
         if not (self.overrides.static or self.overrides.weights):
             return table

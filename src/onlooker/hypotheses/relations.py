@@ -116,11 +116,7 @@ class Relations(Family):
             choices = sizes_of_trace(Calls(plan, self._samples), self._lab)
             example = self._example(plan, choices)
         if example is None:
-            if (
-                self._is_demanded(table, mined)
-                or self._is_of_steps(table)
-                or self._is_replaced(table, mined)
-            ):
+            if self._is_demanded(table, mined) or self._is_replaced(table, mined):
                 return True
             if self._guess is None:
                 example = self._watched_example(self._plan(table, None))
@@ -193,28 +189,14 @@ class Relations(Family):
             return False
         calls = Calls(self._plan(table, None), self._samples)
         sample = max(calls.own, key=lambda sample: _generality(mined, sample))
-        demands, self._asked_for = demands_of(calls, sample, mined.columns, self._lab)
-        told = mine(replace(table, demands=demands))
-        if _expressions(told) == _expressions(mined):
+        demands = demands_of(calls, sample, mined.columns, self._lab)
+        self._asked_for = demands.ties_none
+        told = replace(table, demands=demands.relations, divided=demands.divided)
+        if not told.divided and _expressions(mine(told)) == _expressions(mined):
             return False
-        self._draft = replace(self._draft, demands=demands)
+        self._draft = replace(self._draft, demands=told.demands, divided=told.divided)
         self._tested.clear()
         self._confirmed.clear()
-        return True
-
-    def _is_of_steps(self, table: Table) -> bool:
-        """True when the model takes sizes that what divides those of few calls divides: sides of images
-        that it cuts into patches.
-        """
-        if table.of_few:
-            return False
-        draft = replace(self._draft, of_few=True)
-        steps = [symbol.step for symbol in self._plan(draft.table, None).symbols]
-        if steps == [symbol.step for symbol in self._plan(table, None).symbols]:
-            return False
-        if self._example(self._plan(draft.table, None)) is None:
-            return False
-        self._draft = draft
         return True
 
     def _is_replaced(self, table: Table, mined: Mined) -> bool:

@@ -162,7 +162,7 @@ def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, Range]
         values,
         low,
         high,
-        step_of(column, of_few=mined.of_few),
+        step_of(column, of_few=mined.is_divided(column)),
         evidence(mined.labels, column),
     )
 
@@ -178,7 +178,7 @@ def _relations(
         if (derived := mined.derived.get(column.name)) is not None:
             sides = _with(derived.evidence, confirmed.get(first))
             yield Relation(first, derived.expression.renamed(names), derived.family, sides)
-        elif (step := step_of(column, of_few=mined.of_few)) > 1:
+        elif (step := step_of(column, of_few=mined.is_divided(column))) > 1:
             yield Relation(first, Expression.constant(step), "divisible", found)
 
 

@@ -47,8 +47,8 @@ class Derived:
 class Mined:
     """The classes of axes that change, and which of them follow from the others.
 
-    The first ``n_calls`` rows of the table are calls, the others experiments. ``of_few`` is True where
-    what divides two sizes of a class counts.
+    The first ``n_calls`` rows of the table are calls, the others experiments. The axes that are
+    ``divided`` have to be multiples of a number.
     """
 
     columns: tuple[Column, ...]
@@ -56,7 +56,11 @@ class Mined:
     labels: tuple[str, ...]
     class_of: Mapping[Axis, Column]
     n_calls: int
-    of_few: bool = False
+    divided: frozenset[Axis] = frozenset()
+
+    def is_divided(self, column: Column) -> bool:
+        """True for a class of which what divides two sizes is a step, however small."""
+        return not self.divided.isdisjoint(column.axes)
 
     @property
     def free(self) -> tuple[Column, ...]:
@@ -114,7 +118,7 @@ def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
                 derived[target.name] = known(target, proposal, family.name)
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
     class_of = {axis: column for column in columns for axis in column.axes}
-    return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.of_few)
+    return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.divided)
 
 
 def _allowed(

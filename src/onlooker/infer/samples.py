@@ -51,15 +51,15 @@ class Table:
     """The sizes by axis, in the order of the arguments, and the labels of the rows.
 
     The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are
-    calls. ``demands`` are what the model was seen to demand of the sizes. With ``of_few`` what divides two
-    sizes is read as a step, however small.
+    calls. ``demands`` are what the model was seen to demand of the sizes. Of the axes that
+    are ``divided`` what divides two sizes is a step, however small.
     """
 
     columns: Mapping[Axis, Cells]
     labels: tuple[str, ...]
     n_probes: int = 0
     demands: tuple[Demand, ...] = ()
-    of_few: bool = False
+    divided: frozenset[Axis] = frozenset()
 
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:

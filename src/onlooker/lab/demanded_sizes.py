@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -19,21 +20,38 @@ from ..materialise.arguments import Calls, leaf_values
 from ..observing.samples import Sample
 from ..proofs.path_condition import written
 from ..torch_internals.fake_tensors import FakeTensorMode
-from ..torch_internals.sizes import ConstantSource, ShapeEnv, expression_of, symbolic_shapes
+from ..torch_internals.sizes import (
+    ConstantSource,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    ShapeEnv,
+    expression_of,
+    symbolic_shapes,
+)
 from ..torch_internals.tracing import functorch_config
 from .lab import Lab, SpentError
 from .without_floats import without_values
 
-__all__ = ["demands_of"]
+__all__ = ["Demands", "demands_of"]
 
 logger = logging.getLogger(__name__)
 
 
-def demands_of(
-    calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab
-) -> tuple[tuple[Demand, ...], bool]:
-    """The relations between classes of axes that a run of the model on the sizes of a call asks for, and
-    True where there are no others: the run came to its end, and each class kept its symbol.
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a run asks of the sizes of a call: ``relations`` between classes of axes, and ``divided``, those that
+    have to be multiples of a number, as sides of images that are cut into patches. ``ties_none`` is True where
+    the run came to its end, and each class kept a symbol of its own.
+    """
+
+    relations: tuple[Demand, ...]
+    divided: frozenset[Axis]
+    ties_none: bool
+
+
+def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab) -> Demands:
+    """What a run of the model on the sizes of a call asks of them.
 
     The tensors of the run have no values. Where the model asks for one, it runs once more with values
     beside; what then still ends the run ends the demands that are found. They hold for the way through the
@@ -41,25 +59,27 @@ def demands_of(
 
     :raises SpentError: when the budget has ended
     """
-    found = tuple[Demand, ...]()
+    found = Demands((), frozenset(), ties_none=False)
     for with_values in (False, True):
         run = _SymbolicRun(columns)
         with functorch_config.patch(fake_tensor_propagate_real_tensors=with_values):
             mode = FakeTensorMode(shape_env=run.environment, allow_non_fake_inputs=True)
         values = leaf_values(sample)
+        is_whole = False
         try:
             with lab.private_run(why="a run on symbols"), without_values(mode):
                 values = {path: run.symbolic(path, value, mode) for path, value in values.items()}
                 run.join()
                 lab(calls.arguments_of(values))
+                is_whole = True
         except SpentError:
             raise
         except Exception as error:
             logger.debug("the run on symbols ended: %s: %s", type(error).__name__, error)
-            found = run.demands()
-        else:
-            return run.demands(), run.keeps_symbols()
-    return found, False
+        found = run.demands(is_whole=is_whole)
+        if is_whole:
+            break
+    return found
 
 
 class _SymbolicRun:
@@ -105,44 +125,57 @@ class _SymbolicRun:
             for size in found[1:]:
                 bool(size == found[0])
 
-    def keeps_symbols(self) -> bool:
-        """True where nothing made a number of a class or an expression of others."""
-        return all(self._now(axis).is_Symbol for axis in self._axes if axis in self._sizes)
-
-    def _now(self, axis: Axis) -> Any:
-        """The expression that the size of an axis has come to be."""
-        return self.environment.replace(sympy.sympify(expression_of(self._sizes[axis])))
-
-    def demands(self) -> tuple[Demand, ...]:
-        """What follows for the classes from what was asked."""
+    def demands(self, *, is_whole: bool) -> Demands:
+        """What follows for the classes from what was asked; ``is_whole`` says that the run came to its end."""
         firsts = {
             column.name: next((axis for axis in column.axes if axis in self._sizes), None)
             for column in self._columns
         }
         axes = {name: axis for name, axis in firsts.items() if axis is not None}
+        found = {name: self._now(axis) for name, axis in axes.items()}
         symbols: dict[Any, str] = {}
-        found: dict[str, Any] = {}
-        for name, axis in axes.items():
-            expression = self._now(axis)
+        for name, expression in found.items():
             if expression.is_Symbol:
                 symbols.setdefault(expression, name)
-            found[name] = expression
-        asked = [(symbols[one], other) for one, other in self._equations() if one in symbols]
+        equations = list(self._equations())
+        asked = [
+            (symbols[one], other)
+            for sides in equations
+            for one, other in (sides, sides[::-1])
+            if one in symbols and one not in other.free_symbols
+        ]
         demands = (
             self._demand(axes[name], expression, symbols, axes)
             for name, expression in (*found.items(), *asked)
             if expression.free_symbols and symbols.get(expression) != name
         )
-        return tuple(demand for demand in demands if demand is not None)
+        divided = {
+            axes[symbols[symbol]]
+            for sides in equations
+            for side in sides
+            for part in side.atoms(FloorDiv, Mod, PythonMod)
+            if part.args[1].is_Integer
+            for symbol in part.args[0].free_symbols
+            if symbol in symbols
+        }
+        return Demands(
+            tuple(demand for demand in demands if demand is not None),
+            frozenset(divided),
+            ties_none=is_whole and len(symbols) == len(found),
+        )
+
+    def _now(self, axis: Axis) -> Any:
+        """The expression that the size of an axis has come to be."""
+        return self.environment.replace(sympy.sympify(expression_of(self._sizes[axis])))
 
     def _equations(self) -> Iterator[tuple[Any, Any]]:
-        """What a symbol was asked to be, where torch did not put that in its place."""
+        """Both sides of what was asked to be equal, and of which torch did not put one in the place of the
+        other.
+        """
         for guard in self.environment.guards:
             condition = self.environment.replace(guard.expr)
             if isinstance(condition, sympy.Eq):
-                for one, other in (condition.args, condition.args[::-1]):
-                    if one.is_Symbol and one not in other.free_symbols:
-                        yield one, other
+                yield condition.args
 
     def _demand(
         self, axis: Axis, expression: Any, symbols: Mapping[Any, str], axes: Mapping[str, Axis]

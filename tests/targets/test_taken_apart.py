@@ -113,6 +113,24 @@ def test_matrices_give_what_torch_gives(n: int) -> None:
         )
 
 
+class EachRepeated(torch.nn.Module):
+    """Each row as often as a size says: of a text, for the frames of a video."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x.repeat_interleave(x.shape[1], dim=0, output_size=x.shape[0] * x.shape[1])
+        return rows, x.repeat_interleave(x.shape[0], dim=-1), x[0].repeat_interleave(x.shape[0])
+
+
+def test_what_is_repeated_by_a_size_is_so_in_a_runtime() -> None:
+    pytest.importorskip("onnxruntime")
+    model = EachRepeated()
+    program = exported(model, [call(rand(2, 5, 3)), call(rand(4, 7, 3))]).to("onnx")
+
+    assert program.verify().verified
+    x = rand(3, 6, 3)
+    torch.testing.assert_close(program(x), model(x))
+
+
 class Cameras(torch.nn.Module):
     """Rays of points, by the inverses of matrices."""
 

@@ -363,6 +363,15 @@ def _pairwise(x: torch.Tensor, p: float = 2) -> torch.Tensor:
     return found
 
 
+def _each_repeated(
+    x: torch.Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> torch.Tensor:
+    """``repeat_interleave`` by a number: each row stands so often beside itself."""
+    rows, place = (x.flatten(), 0) if dim is None else (x, dim % x.dim())
+    shape = [*rows.shape[: place + 1], repeats, *rows.shape[place + 1 :]]
+    return rows.unsqueeze(place + 1).expand(shape).flatten(place, place + 1)
+
+
 #: coefficients of the series of Stirling for the logarithm of the gamma function, and for its derivative
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 _STIRLING_OF_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240)
@@ -465,6 +474,9 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten._pdist_forward.default: _pairwise,
     _aten.pdist.default: _pairwise,
     _aten.put.default: _put,
+    _aten.repeat_interleave.self_int: Sometimes(
+        lambda x, repeats, *_, **__: not isinstance(repeats, int), _each_repeated
+    ),
     _aten.scatter.reduce: _combined,
     _aten.scatter.src: Sometimes(_are_longer, _with_those_taken(_aten.scatter.src)),
     _aten.scatter_add.default: Sometimes(_are_longer, _with_those_taken(_aten.scatter_add.default)),

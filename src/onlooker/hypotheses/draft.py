@@ -30,7 +30,8 @@ class Draft:
     ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
     ``demands`` are relations between sizes that the model was seen to demand; what divides two
-    sizes of an axis that is ``divided`` is a step;
+    sizes of an axis that is ``divided`` is a step; a model that was seen to tie
+    none is ``untied``;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
     leave out though an empty one was seen. ``blind`` is what no experiment could
     tell.
@@ -50,6 +51,7 @@ class Draft:
     exclusions: Exclusions | None = None
     demands: tuple[Demand, ...] = ()
     divided: frozenset[Axis] = frozenset()
+    untied: bool = False
     optional: frozenset[Path] = frozenset()
     needed: tuple[str, ...] = ()
 
@@ -62,7 +64,10 @@ class Draft:
     def table(self) -> Table:
         """The sizes of all calls and experiments, without the axes that the caller made static."""
         table = replace(
-            self.observed.extended((), self.probes), demands=self.demands, divided=self.divided
+            self.observed.extended((), self.probes),
+            demands=self.demands,
+            divided=self.divided,
+            untied=self.untied,
         )
         if not (self.overrides.static or self.overrides.weights):
             return table

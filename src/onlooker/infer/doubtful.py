@@ -15,7 +15,7 @@ from itertools import combinations
 from ..core.path import Attr, Index, Key, Path
 from ..core.spec import Axis
 from .demands import DEMANDED
-from .mine import Derived, Exclusions, Mined, mine
+from .mine import BEYOND_DOUBT, Derived, Exclusions, Mined, mine
 from .relations import Column
 from .samples import Table
 
@@ -29,8 +29,6 @@ __all__ = [
 
 #: classes of axes that have as few sizes in calls as these may be two classes that agree by chance
 _FEW_ROWS = 3
-#: a relation that held for as many distinct sizes in calls is no chance
-_BEYOND_DOUBT = 4
 _MOST_PARTS = 6
 #: a dict of more tensors is a state, such as a cache
 _FEW_PARTS = 8
@@ -67,7 +65,7 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
         column = derived.column
         sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
         is_sure = derived.family == DEMANDED
-        if is_sure or _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
+        if is_sure or _distinct_in_calls(mined, column, *sources) >= BEYOND_DOUBT:
             continue
         places = {_place(axis, apart) for found in (column, *sources) for axis in found.axes}
         is_shallow = any(len(axis.path.entries) <= _IN_AN_ARGUMENT for axis in column.axes)
@@ -75,7 +73,7 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
             text = f"{column.axes[0]} == {_spelled(derived, sources)}"
             yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
     for column in mined.columns:
-        if _distinct_in_calls(mined, column) >= _BEYOND_DOUBT:
+        if _distinct_in_calls(mined, column) >= BEYOND_DOUBT:
             continue
         for part in _parts(column, mined.n_calls, apart):
             yield _doubtful_equality(mined, column, part, apart)

@@ -26,7 +26,10 @@ from .demands import DEMANDED, in_columns
 from .relations import FAMILIES, GUESSES, Column, Grid, RelationFamily, evidence, group_equal
 from .samples import Table
 
-__all__ = ["Derived", "Exclusions", "Mined", "mine"]
+__all__ = ["BEYOND_DOUBT", "Derived", "Exclusions", "Mined", "mine"]
+
+#: a relation that held for as many distinct sizes is no chance
+BEYOND_DOUBT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,9 @@ def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
             if target.name in derived or exclusions.holds_back(target):
                 continue
             proposal = next(_allowed(family, target, grid, derived, exclusions.denied), None)
-            if proposal is not None:
-                derived[target.name] = known(target, proposal, family.name)
+            found = None if proposal is None else known(target, proposal, family.name)
+            if found is not None and not (table.untied and found.evidence.distinct < BEYOND_DOUBT):
+                derived[target.name] = found
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
     class_of = {axis: column for column in columns for axis in column.axes}
     return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.divided)

@@ -52,7 +52,8 @@ class Table:
 
     The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are
     calls. ``demands`` are what the model was seen to demand of the sizes. Of the axes that
-    are ``divided`` what divides two sizes is a step, however small.
+    are ``divided`` what divides two sizes is a step, however small. The model was seen to
+    tie no sizes where the table is ``untied``: what few rows say of them is chance.
     """
 
     columns: Mapping[Axis, Cells]
@@ -60,6 +61,7 @@ class Table:
     n_probes: int = 0
     demands: tuple[Demand, ...] = ()
     divided: frozenset[Axis] = frozenset()
+    untied: bool = False
 
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from ..infer.samples import Demand
 from ..materialise.arguments import Calls, leaf_values
 from ..observing.samples import Sample
 from ..proofs.path_condition import written
+from ..repairs.numbers.size_functions import functions_of_sizes, math_of_sizes
+from ..repairs.numbers.size_ints import ints_stay_sizes
 from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.sizes import (
     ConstantSource,
@@ -59,27 +62,36 @@ def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab
 
     :raises SpentError: when the budget has ended
     """
-    found = Demands((), frozenset(), ties_none=False)
     for with_values in (False, True):
-        run = _SymbolicRun(columns)
-        with functorch_config.patch(fake_tensor_propagate_real_tensors=with_values):
-            mode = FakeTensorMode(shape_env=run.environment, allow_non_fake_inputs=True)
-        values = leaf_values(sample)
         is_whole = False
-        try:
-            with lab.private_run(why="a run on symbols"), without_values(mode):
-                values = {path: run.symbolic(path, value, mode) for path, value in values.items()}
-                run.join()
-                lab(calls.arguments_of(values))
-                is_whole = True
-        except SpentError:
-            raise
-        except Exception as error:
-            logger.debug("the run on symbols ended: %s: %s", type(error).__name__, error)
-        found = run.demands(is_whole=is_whole)
+        with functorch_config.patch(fake_tensor_propagate_real_tensors=with_values):
+            run = _SymbolicRun(columns)
+            try:
+                with lab.private_run(why="a run on symbols"), without_values(run.mode):
+                    leaves = leaf_values(sample).items()
+                    values = {path: run.symbolic(path, value) for path, value in leaves}
+                    run.join()
+                    with sizes_stay_symbols(lab.model):
+                        lab(calls.arguments_of(values))
+                    is_whole = True
+            except SpentError:
+                raise
+            except Exception as error:
+                logger.debug("the run on symbols ended: %s: %s", type(error).__name__, error)
         if is_whole:
             break
-    return found
+    return run.demands(is_whole=is_whole)
+
+
+@contextlib.contextmanager
+def sizes_stay_symbols(model: Any) -> Iterator[None]:
+    """Inside the block functions of Python that the files of a model call make no numbers of sizes."""
+    with (
+        functions_of_sizes(model, as_keys=True, ints_stay=True),
+        math_of_sizes(),
+        ints_stay_sizes(model, ()),
+    ):
+        yield
 
 
 class _SymbolicRun:
@@ -87,11 +99,12 @@ class _SymbolicRun:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.environment = ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(shape_env=self.environment, allow_non_fake_inputs=True)
         self._columns = columns
         self._axes = {axis for column in columns for axis in column.axes}
         self._sizes: dict[Axis, Any] = {}
 
-    def symbolic(self, path: Path, value: Any, mode: FakeTensorMode) -> Any:
+    def symbolic(self, path: Path, value: Any) -> Any:
         """The leaf of a call, without values and with symbols for its sizes in classes."""
         if isinstance(value, torch.Tensor):
             axes = [Axis(path, dim) for dim in range(value.dim())]
@@ -102,7 +115,7 @@ class _SymbolicRun:
                 ]
             )
             source = ConstantSource(f"leaf_{len(self._sizes)}")
-            fake = mode.from_tensor(value, symbolic_context=context, source=source)
+            fake = self.mode.from_tensor(value, symbolic_context=context, source=source)
             self._sizes.update(zip(axes, fake.shape, strict=True))
             return fake
         axis = Axis(path, None)

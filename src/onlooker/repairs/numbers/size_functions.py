@@ -57,7 +57,7 @@ from ...torch_internals.tracing import proxy_tensor
 from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of
 
-__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes"]
+__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
 
 #: what torch says where a size is a key
 UNHASHABLE = "unhashable type: non-nested SymInt"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import InputObserver, Program
+from onlooker import InputObserver, Program, RejectedCallError
 
 
 class Patches(torch.nn.Module):
@@ -141,3 +141,47 @@ def test_a_call_that_breaks_it_is_refused() -> None:
     video, text, table = with_table(2, 3, 6, 8, 5)
     with pytest.raises(Exception, match="table"):
         program(video, text, table[1:])
+
+
+class TiedOnTheOtherWay(torch.nn.Module):
+    """Short ones are multiplied, row by row; of long ones the sums are added, whatever their lengths are."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 8:
+            return x.sum(1) + y.sum(1)
+        return (torch.cat([x, x[:, :1]], 1) * y).sum(1)
+
+
+class Clamped(torch.nn.Module):
+    """A slice takes no more than there is: lengths are tied by no equation."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[:, : y.shape[1] - 1].sum(1) * 2 + y.sum(1)
+
+
+class TiedByAList(torch.nn.Module):
+    """Python makes a number of a size on the way."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rows = [y[:, i + 1] * x[:, i] for i in range(x.shape[1])]
+        return torch.stack(rows, 1).cumsum(1) + y[:, 1:]
+
+
+@pytest.mark.parametrize(
+    "model", [TiedOnTheOtherWay(), Clamped(), TiedByAList()], ids=lambda model: type(model).__name__
+)
+def test_what_a_run_on_symbols_does_not_see_makes_nothing_wrong(model: torch.nn.Module) -> None:
+    """In both calls ``y`` has one row more than ``x``, and more rows than ``x`` has columns."""
+    program = watched(model, [(torch.randn(2, n, 4), torch.randn(2, n + 1, 4)) for n in (12, 20)])
+
+    assert program.verify().verified
+    n_right = 0
+    for n, m in ((12, 13), (20, 21), (15, 16), (15, 9), (9, 30), (5, 6), (5, 9), (3, 3)):
+        x, y = torch.randn(3, n, 4), torch.randn(3, m, 4)
+        try:
+            got = program(x, y)
+        except RejectedCallError:
+            continue
+        torch.testing.assert_close(got, model(x, y))
+        n_right += 1
+    assert n_right >= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ from .without_floats import without_values
 __all__ = ["Demands", "demands_of"]
 
 logger = logging.getLogger(__name__)
+#: choices of sizes at which both sides of an equation are compared
+_CHOICES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,25 @@ def sizes_stay_symbols(model: Any) -> Iterator[None]:
         ints_stay_sizes(model, ()),
     ):
         yield
+
+
+def _quotients(sides: tuple[Any, Any]) -> list[Any]:
+    """The quotients by numbers in both sides of an equation, and the remainders."""
+    parts = (part for side in sides for part in side.atoms(FloorDiv, Mod, PythonMod))
+    return [part for part in parts if part.args[1].is_Integer]
+
+
+def _ties_sizes(sides: tuple[Any, Any]) -> bool:
+    """False for an equation that holds for all sizes that its numbers divide: ``h*w // 4 == (h//2)*(w//2)``."""
+    step = math.lcm(*(int(part.args[1]) for part in _quotients(sides)))
+    symbols = sorted({symbol for side in sides for symbol in side.free_symbols}, key=str)
+    for offset in range(_CHOICES):
+        sizes = {
+            s: sympy.Integer(step * sympy.prime(offset + i + 2)) for i, s in enumerate(symbols)
+        }
+        if sides[0].xreplace(sizes) != sides[1].xreplace(sizes):
+            return True
+    return False
 
 
 class _SymbolicRun:
@@ -165,16 +187,16 @@ class _SymbolicRun:
         divided = {
             axes[symbols[symbol]]
             for sides in equations
-            for side in sides
-            for part in side.atoms(FloorDiv, Mod, PythonMod)
-            if part.args[1].is_Integer
+            for part in _quotients(sides)
             for symbol in part.args[0].free_symbols
             if symbol in symbols
         }
         return Demands(
             tuple(demand for demand in demands if demand is not None),
             frozenset(divided),
-            ties_none=is_whole and len(symbols) == len(found),
+            ties_none=is_whole
+            and len(symbols) == len(found)
+            and not any(map(_ties_sizes, equations)),
         )
 
     def _now(self, axis: Axis) -> Any:

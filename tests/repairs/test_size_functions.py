@@ -279,3 +279,21 @@ def test_the_sizes_around_an_example_are_those_with_its_value() -> None:
     assert _alike(LEVELS.__getitem__, 20) == (16, 63)
     assert _alike(lambda n: 12 // n, 1) == (1, 1)
     assert _alike(lambda n: 7, 3) == (0, 3 + (1 << 14))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * torch.from_numpy(np.arange(x.shape[1]))[:, None],
+        lambda x: x * torch.tensor(np.arange(1, x.shape[1] + 1))[:, None],
+        lambda x: x[:, : int(np.round(x.shape[1] / 3))],
+    ],
+    ids=["an array", "an array from 1", "rounded"],
+)
+def test_an_array_of_numpy_has_a_graph_for_each_watched_size(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    model = Applied(function)
+    program = program_of(model)
+    assert program.verify().verified
+    for batch, length in SEEN:
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(program(x), model(x))

@@ -44,6 +44,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+import numpy
 import torch
 
 from ...model_source.frames import attribute_at_rest, is_code_of_model, looked_up
@@ -165,6 +166,7 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
     of_numpy: dict[str, Callable[..., Any]] = {
         _OF_NUMPY.get(name, name): _method(getattr(math, name)) for name in _OF_MATH
     }
+    of_numpy["rint"] = _method(round)
     of_answers = {
         "__index__": lambda answer: int(bool(answer)),
         "__float__": lambda answer: float(bool(answer)),
@@ -178,6 +180,7 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
             for name, method in own.items():
                 stack.enter_context(swapped(owner, name, method))
         stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
+        stack.enter_context(swapped(numpy, "arange", _of_plain_numbers(numpy.arange)))
         if hasattr(proxy_tensor, "_sym_register"):
             noted = _with_two_sizes(proxy_tensor._sym_register)
             stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
@@ -187,6 +190,18 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
 def _method(function: Callable[[Any], float]) -> Callable[[Any], float]:
     """The function as a method of its argument: one in C is none by itself."""
     return lambda number: function(number)
+
+
+def _of_plain_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy that would make an array of objects of a size: the size becomes a number."""
+
+    @functools.wraps(function)
+    def of_numbers(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, torch.SymInt) for value in args):
+            args = tuple(int(one) if isinstance(one, torch.SymInt) else one for one in args)
+        return function(*args, **kwargs)
+
+    return of_numbers
 
 
 def _with_two_sizes(register: Callable[..., None]) -> Callable[..., None]:

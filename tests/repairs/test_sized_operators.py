@@ -38,6 +38,13 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "linspace to a size": (lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x, (3, 24), (1,)),
     "fftfreq": (lambda x: torch.fft.fftfreq(x.shape[1], d=0.1) + x, (3, 24), (1,)),
     "rfftfreq": (lambda x: torch.fft.rfftfreq(x.shape[1]) + torch.fft.rfft(x).abs(), (3, 24), (1,)),
+    "hann_window": (lambda x: torch.hann_window(x.shape[1]) * x, (3, 24), (1,)),
+    "hann_window, symmetric": (lambda x: torch.hann_window(x.shape[1], periodic=False) * x, (3, 24), (1,)),
+    "hamming_window": (lambda x: torch.hamming_window(x.shape[1]) * x, (3, 24), (1,)),
+    "hamming_window of others": (lambda x: torch.hamming_window(x.shape[1], False, 0.6, 0.4) * x, (3, 24), (1,)),
+    "blackman_window": (lambda x: torch.blackman_window(x.shape[1]) * x, (3, 24), (1,)),
+    "bartlett_window": (lambda x: torch.bartlett_window(x.shape[1]) * x, (3, 24), (1,)),
+    "bartlett_window, symmetric": (lambda x: torch.bartlett_window(x.shape[1] + 1, False)[1:] * x, (3, 24), (1,)),
     "one_hot": (lambda x: F.one_hot(x.argmax(1), x.shape[1]) + x, (3, 24), (1,)),
     "affine_grid": (
         lambda x: F.grid_sample(x, F.affine_grid(_turned(x), x.shape, align_corners=False), align_corners=False),

@@ -12,6 +12,7 @@ name in ``tests/repairs/test_sized_operators.py`` is exact without it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -100,6 +101,39 @@ def _fftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **opt
 def _rfftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
     step = torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), **options)
     return step * (1.0 / (n * d))
+
+
+def _window(shape_of: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """A window of a size: ``shape_of`` gives it for its places, and for how many steps there are between the
+    first one and the last.
+    """
+
+    def window(
+        n: Size,
+        periodic: bool = True,
+        *of_kind: float,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> Any:
+        place = torch.arange(n, dtype=dtype or torch.get_default_dtype(), **options)
+        steps = n if periodic else torch.sym_max(n - 1, 1)  # type: ignore[no-untyped-call]
+        return torch.where((place == 0) & (place == n - 1), 1.0, shape_of(place, steps, *of_kind))
+
+    return window
+
+
+def _cosine(place: torch.Tensor, steps: Size, alpha: float = 0.54, beta: float = 0.46) -> Any:
+    return (place * (math.pi * 2.0 / steps)).cos() * -beta + alpha
+
+
+def _two_cosines(place: torch.Tensor, steps: Size) -> Any:
+    place = place * (math.pi / steps)
+    return (place * 4).cos() * 0.08 - (place * 2).cos() * 0.5 + 0.42
+
+
+def _triangle(place: torch.Tensor, steps: Size) -> Any:
+    scaled = place * (2.0 / steps)
+    return torch.where(place <= steps // 2, scaled, 2 - scaled)
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:
@@ -381,6 +415,10 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.tril_indices: tril_indices,
     torch.fft.fftfreq: _fftfreq,
     torch.fft.rfftfreq: _rfftfreq,
+    torch.hann_window: _window(lambda place, steps: _cosine(place, steps, 0.5, 0.5)),
+    torch.hamming_window: _window(_cosine),
+    torch.blackman_window: _window(_two_cosines),
+    torch.bartlett_window: _window(_triangle),
     torch.istft: refs.istft,
     torch.Tensor.istft: refs.istft,
     torch.nn.functional.avg_pool1d: _mean_of_all(1),
@@ -431,7 +469,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
 
 SIZED_OPERATORS = Repair(
     "operators that keep sizes",
-    "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
+    "``torch.linspace(0, 1, x.shape[1])``, ``hann_window``, ``max_pool1d`` and others take a plain number where"
     " a size would do, and get that of the example. They are computed by functions that keep"
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
     " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"

@@ -31,6 +31,15 @@ class WithTable(Patches):
         return torch.cat([self.of_text(text), self.tokens(video) * table], 1).softmax(1)
 
 
+class Enlarged(WithTable):
+    """The video is resized first, by an operator in C++."""
+
+    def forward(self, video: torch.Tensor, text: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        sides = (video.shape[3] // 2 * 2, video.shape[4] // 2 * 2)
+        resized = torch.nn.functional.interpolate(video.flatten(0, 1), size=sides, mode="nearest")
+        return super().forward(resized.unflatten(0, video.shape[:2]), text, table)
+
+
 class Asking(WithTable):
     """Reads a value on its way, which no run without values can."""
 
@@ -99,11 +108,12 @@ def watched(model: torch.nn.Module, calls: list[tuple[Any, ...]]) -> Program:
     ("model", "call", "unseen"),
     [
         (WithTable(), with_table, ODD),
+        (Enlarged(), with_table, UNSEEN),
         (OfNumbers(), of_numbers, ODD),
         (OfNumbers(), of_places, ODD),
         (OfEvenSides(), without_table, UNSEEN),
     ],
-    ids=["a table", "numbers", "numbers that are not read", "even sides"],
+    ids=["a table", "resized", "numbers", "numbers that are not read", "even sides"],
 )
 def test_what_two_calls_say_by_chance_is_no_condition(
     model: torch.nn.Module, call: Callable[..., tuple[Any, ...]], unseen: tuple[tuple[int, ...], ...]

@@ -33,7 +33,7 @@ from ..torch_internals.sizes import (
     expression_of,
     symbolic_shapes,
 )
-from ..torch_internals.tracing import functorch_config
+from ..torch_internals.tracing import enable_python_dispatcher, functorch_config
 from .lab import Lab, SpentError
 from .without_floats import without_values
 
@@ -88,8 +88,11 @@ def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab
 
 @contextlib.contextmanager
 def sizes_stay_symbols(model: Any) -> Iterator[None]:
-    """Inside the block functions of Python that the files of a model call make no numbers of sizes."""
+    """Inside the block functions of Python that the files of a model call make no numbers of sizes, and
+    operators in C++ neither.
+    """
     with (
+        enable_python_dispatcher(),
         functions_of_sizes(model, as_keys=True, ints_stay=True),
         math_of_sizes(),
         ints_stay_sizes(model, ()),

@@ -11,7 +11,7 @@ from ..core.plan import Fill, Note, Plan, Range, Symbol
 from ..core.spec import Axis, AxisSizes
 from ..infer.build import build_plan
 from ..infer.mine import Exclusions
-from ..infer.samples import Demand, Row, Table, axes_of, table_of_forms
+from ..infer.samples import Demands, Row, Table, axes_of, table_of_forms
 from ..infer.unify import Union
 from ..observing.store import Sample
 from .overrides import PINNED, Overrides
@@ -29,9 +29,7 @@ class Draft:
     that the model takes, where that is more than 1; ``empty`` are the axes at which it takes 0;
     ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
-    ``demands`` are relations between sizes that the model was seen to demand; what divides two
-    sizes of an axis that is ``divided`` is a step; a model that was seen to tie
-    none is ``untied``;
+    ``demands`` are what the model was seen to ask of the sizes;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
     leave out though an empty one was seen. ``blind`` is what no experiment could
     tell.
@@ -49,9 +47,7 @@ class Draft:
     blind: tuple[BlindSpot, ...] = ()
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
     exclusions: Exclusions | None = None
-    demands: tuple[Demand, ...] = ()
-    divided: frozenset[Axis] = frozenset()
-    untied: bool = False
+    demands: Demands = field(default_factory=Demands)
     optional: frozenset[Path] = frozenset()
     needed: tuple[str, ...] = ()
 
@@ -63,12 +59,7 @@ class Draft:
     @property
     def table(self) -> Table:
         """The sizes of all calls and experiments, without the axes that the caller made static."""
-        table = replace(
-            self.observed.extended((), self.probes),
-            demands=self.demands,
-            divided=self.divided,
-            untied=self.untied,
-        )
+        table = replace(self.observed.extended((), self.probes), demands=self.demands)
         if not (self.overrides.static or self.overrides.weights):
             return table
         columns = {

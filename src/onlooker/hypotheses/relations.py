@@ -191,17 +191,10 @@ class Relations(Family):
         sample = max(calls.own, key=lambda sample: _generality(mined, sample))
         demands = demands_of(calls, sample, mined.columns, self._lab)
         self._asked_for = demands.ties_none
-        told = replace(
-            table,
-            demands=demands.relations,
-            divided=demands.divided,
-            untied=demands.ties_none,
-        )
-        if not told.divided and _expressions(mine(told)) == _expressions(mined):
+        told = mine(replace(table, demands=demands))
+        if not demands.divided and _expressions(told) == _expressions(mined):
             return False
-        self._draft = replace(
-            self._draft, demands=told.demands, divided=told.divided, untied=told.untied
-        )
+        self._draft = replace(self._draft, demands=demands)
         self._tested.clear()
         self._confirmed.clear()
         return True

@@ -109,7 +109,7 @@ def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
         sides = [target, *(by_name[name] for name in proposal.symbols)]
         return Derived(target, proposal, family, evidence(table.labels, *sides), proposal)
 
-    for target, demanded in in_columns(table.demands, columns):
+    for target, demanded in in_columns(table.demands.relations, columns):
         if target.name not in derived and not _is_circular(target, demanded, derived):
             derived[target.name] = known(target, demanded, DEMANDED)
     for family in (*FAMILIES, *GUESSES) if exclusions.guessing else FAMILIES:
@@ -118,11 +118,13 @@ def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
                 continue
             proposal = next(_allowed(family, target, grid, derived, exclusions.denied), None)
             found = None if proposal is None else known(target, proposal, family.name)
-            if found is not None and not (table.untied and found.evidence.distinct < BEYOND_DOUBT):
+            if found is not None and not (
+                table.demands.ties_none and found.evidence.distinct < BEYOND_DOUBT
+            ):
                 derived[target.name] = found
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
     class_of = {axis: column for column in columns for axis in column.axes}
-    return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.divided)
+    return Mined(columns, resolved, table.labels, class_of, table.n_calls, table.demands.divided)
 
 
 def _allowed(

@@ -15,6 +15,7 @@ from .unify import Form, forms_of
 __all__ = [
     "Cells",
     "Demand",
+    "Demands",
     "Row",
     "Table",
     "axes_of",
@@ -47,21 +48,31 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Demands:
+    """What the model was seen to ask of the sizes of its inputs.
+
+    ``relations`` tie classes of axes. The axes that are ``divided`` have to be multiples of a number, as sides
+    of images that are cut into patches. ``ties_none`` is True where the run that was looked at came to its end,
+    and tied no classes: what a few calls say of them is chance.
+    """
+
+    relations: tuple[Demand, ...] = ()
+    divided: frozenset[Axis] = frozenset()
+    ties_none: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The sizes by axis, in the order of the arguments, and the labels of the rows.
 
     The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are
-    calls. ``demands`` are what the model was seen to demand of the sizes. Of the axes that
-    are ``divided`` what divides two sizes is a step, however small. The model was seen to
-    tie no sizes where the table is ``untied``: what few rows say of them is chance.
+    calls. ``demands`` are what the model was seen to ask of the sizes.
     """
 
     columns: Mapping[Axis, Cells]
     labels: tuple[str, ...]
     n_probes: int = 0
-    demands: tuple[Demand, ...] = ()
-    divided: frozenset[Axis] = frozenset()
-    untied: bool = False
+    demands: Demands = Demands()
 
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:

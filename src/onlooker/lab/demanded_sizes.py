@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -17,7 +16,7 @@ from ..core.path import Path
 from ..core.sizes.expression import Expression
 from ..core.spec import Axis
 from ..infer.relations import Column
-from ..infer.samples import Demand
+from ..infer.samples import Demand, Demands
 from ..materialise.arguments import Calls, leaf_values
 from ..observing.samples import Sample
 from ..proofs.path_condition import written
@@ -37,23 +36,11 @@ from ..torch_internals.tracing import enable_python_dispatcher, functorch_config
 from .lab import Lab, SpentError
 from .without_floats import without_values
 
-__all__ = ["Demands", "demands_of"]
+__all__ = ["demands_of"]
 
 logger = logging.getLogger(__name__)
 #: choices of sizes at which both sides of an equation are compared
 _CHOICES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """What a run asks of the sizes of a call: ``relations`` between classes of axes, and ``divided``, those that
-    have to be multiples of a number, as sides of images that are cut into patches. ``ties_none`` is True where
-    the run came to its end, and each class kept a symbol of its own.
-    """
-
-    relations: tuple[Demand, ...]
-    divided: frozenset[Axis]
-    ties_none: bool
 
 
 def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab) -> Demands:
@@ -74,7 +61,7 @@ def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab
                     leaves = leaf_values(sample).items()
                     values = {path: run.symbolic(path, value) for path, value in leaves}
                     run.join()
-                    with sizes_stay_symbols(lab.model):
+                    with _sizes_stay_symbols(lab.model):
                         lab(calls.arguments_of(values))
                     is_whole = True
             except SpentError:
@@ -87,7 +74,7 @@ def demands_of(calls: Calls, sample: Sample, columns: Sequence[Column], lab: Lab
 
 
 @contextlib.contextmanager
-def sizes_stay_symbols(model: Any) -> Iterator[None]:
+def _sizes_stay_symbols(model: Any) -> Iterator[None]:
     """Inside the block functions of Python that the files of a model call make no numbers of sizes, and
     operators in C++ neither.
     """

@@ -275,3 +275,25 @@ def test_a_later_call_that_refuses_what_the_first_one_takes() -> None:
             del watched.scores
     with pytest.raises(ExportError, match="keeps state"):
         observer.export()
+
+
+class Policy(Remembers):
+    """Keeps the distribution of a call, which checks its numbers, as the policies of stable-baselines3 do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = torch.distributions.Normal(self.layer(x), self.layer(x).exp())
+        return self.last.mean + self.last.stddev
+
+
+class PolicyOfSigns(Policy):
+    """A later call looks at the signs of its answers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was_warm, self.is_warm = self.is_warm, True
+        found = super().forward(x)
+        return torch.where(found != 0, found, 1.0) if was_warm else found
+
+
+@pytest.mark.parametrize(("model", "is_same"), [(Policy, True), (PolicyOfSigns, False)])
+def test_a_check_of_numbers_is_the_same_in_a_trace_and_outside(model: type[torch.nn.Module], is_same: bool) -> None:
+    assert exported(model()).verify().verified == is_same

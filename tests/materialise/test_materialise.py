@@ -121,7 +121,7 @@ def test_a_padded_row_is_never_hidden_completely(left: bool, padding: list[int],
         (torch.tensor([[0, 1, 1]]), (1, 2), [[1, 1]]),
         (torch.tensor([[0, 1, 1]]), (2, 4), [[0, 1, 1, 1], [0, 1, 1, 1]]),
         (torch.tensor([[True, False, True]]), (1, 2), [[False, True]]),
-        (torch.tensor([1.0, 3.0, 5.0]), (5,), [1.0, 3.0, 5.0, 1.0625, 3.1875]),
+        (torch.tensor([17.0, 34.0, 51.0]), (5,), [17.0, 34.0, 51.0, 16.0, 32.0]),
         (torch.tensor([[0.0, -1e9]]), (2, 3), [[0.0, -1e9, 0.0], [0.0, -1e9, 0.0]]),
         (torch.tensor(7), (), 7),
         (torch.zeros(0, 2, dtype=torch.int64), (1, 2), [[0, 0]]),
@@ -343,3 +343,12 @@ def test_rows_of_padding_that_are_a_triangle_are_never_hidden_completely() -> No
     padding = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
     for rows, columns in ((2, 9), (5, 6), (7, 3), (9, 2)):
         assert resized(padding, (rows, columns)).any(1).all()
+
+
+def test_floats_that_grow_stay_between_those_that_were_seen() -> None:
+    """A time of day below 1, and whole numbers as floats, are rows of a table, which has no others."""
+    for seen in (torch.linspace(0, 0.99, 6).reshape(2, 3), torch.tensor([[0.0, 8.0, 3.0]])):
+        grown = resized(seen, (9, 7))
+        assert seen.min() <= grown.min()
+        assert grown.max() <= seen.max()
+        assert len({tuple(row) for row in grown.tolist()}) == 9

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import math
+import textwrap
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,18 +28,13 @@ SEEN, OTHERS = ((2, 5), (3, 9), (4, 8)), (4, 6, 7, 11, 13, 15, 17)
 @pytest.fixture(autouse=True)
 def _remembering_nothing() -> None:
     """Another test may have written to what a function remembers."""
-    for function in (steps_of, kept_list, noise, lower):
+    for function in (steps_of, table_of, noise, lower):
         function.cache_clear()
 
 
 @functools.lru_cache
 def steps_of(length: int) -> torch.Tensor:
     return torch.arange(float(length))[:, None]
-
-
-@functools.lru_cache
-def kept_list(length: int) -> list[torch.Tensor]:
-    return [torch.arange(float(length))[:, None]]
 
 
 @functools.lru_cache
@@ -49,6 +47,22 @@ def lower(length: int, device: torch.device) -> torch.Tensor:
     mask = torch.zeros(length, length, device=device)
     mask[torch.ones(length, length, dtype=torch.bool).tril()] = 1
     return mask
+
+
+@functools.lru_cache
+def table_of(length: int) -> dict[str, list[object]]:
+    return {"steps": [torch.arange(float(length))[:, None], 2 * length]}
+
+
+def lengthened(x: torch.Tensor) -> torch.Tensor:
+    steps, length = table_of(x.shape[1])["steps"]
+    return x * steps * length
+
+
+def changed_later(x: torch.Tensor) -> torch.Tensor:
+    table = table_of(x.shape[1])
+    table["steps"][1] += 1
+    return x * table["steps"][1]
 
 
 def remembered(x: torch.Tensor) -> torch.Tensor:
@@ -219,9 +233,7 @@ def test_a_table_of_a_module_is_read() -> None:
     assert any("x_dim_1 <= 6" in c.formula for r in program.graphs[0].contract.regions for c in r.constraints)
 
 
-@pytest.mark.parametrize(
-    "function", [lambda x: x * kept_list(x.shape[1])[0], remembered], ids=["lru_cache", "a dict of tensors"]
-)
+@pytest.mark.parametrize("function", [remembered], ids=["a dict of tensors"])
 def test_what_is_remembered_for_a_size_is_served_for_seen_sizes(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
@@ -257,7 +269,7 @@ def test_what_a_function_remembers_is_computed_for_other_sizes(function: Callabl
     [
         lambda x: x * noise(x.shape[1]),
         lambda x: x * steps_of(x.shape[1]).add_(1),
-        lambda x: x + kept_list(x.shape[1])[0],
+        changed_later,
     ],
     ids=["random numbers", "a write", "a list"],
 )
@@ -297,3 +309,59 @@ def test_an_array_of_numpy_has_a_graph_for_each_watched_size(function: Callable[
     for batch, length in SEEN:
         x = torch.randn(batch, length, 4)
         torch.testing.assert_close(program(x), model(x))
+
+
+def test_what_is_remembered_in_lists_is_computed() -> None:
+    program = program_of(Applied(lengthened))
+    assert program.verify().verified
+    for length in OTHERS:
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), lengthened(x))
+
+
+def test_what_a_class_of_another_file_remembers_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, code in {
+        "frames_of_sizes": """
+            import functools, torch
+            @functools.cache
+            def steps_of(length):
+                return torch.arange(float(length))[:, None]
+            class Frame:
+                @classmethod
+                def of(cls, x):
+                    return steps_of(x.shape[1])
+        """,
+        "model_with_frames": """
+            import torch
+            from frames_of_sizes import Frame
+            class Model(torch.nn.Module):
+                def forward(self, x):
+                    return x * Frame.of(x)
+        """,
+    }.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = importlib.import_module("model_with_frames").Model()
+    program = program_of(model)
+    assert program.verify().verified
+    for length in OTHERS:
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.topk(np.minimum(8, x.shape[1]), 1)[0],
+        lambda x: torch.nn.functional.pad(x, (0, 0, 0, np.maximum(x.shape[1], 7) - x.shape[1])),
+        lambda x: x * np.minimum.reduce([x.shape[2], 7]),
+    ],
+    ids=["the smaller one", "the greater one", "of numbers"],
+)
+def test_the_smaller_size_by_numpy_is_no_branch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    program = program_of(Applied(function))
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    for length in (*OTHERS, 40):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), function(x))

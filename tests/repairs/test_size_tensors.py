@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anchors_of_sizes
+import numpy as np
 import pytest
 import torch
 
@@ -768,6 +769,7 @@ def halves(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Rounded towards zero, down and up, below zero too."""
     size = x.shape[1]
     cuts = (int((size - 9) / 2 + 1), math.floor((size - 9) / 2), math.ceil((size - 9) / 4 - 3), int((size - 9) / 2.5))
+    cuts = (*cuts, int((size - 9) / (64 / 4 / 8)), math.floor(1 + (size - 9) / 4.0))
     return tuple(x[:, cut:] for cut in cuts)
 
 
@@ -800,3 +802,57 @@ def test_a_range_whose_step_is_its_length_has_one_step() -> None:
     for length in (1, 7, 64):
         x = torch.randn(3, length)
         torch.testing.assert_close(program(x), model(x))
+
+
+KINDS_ASKED = """
+import torch
+from torch import Tensor, nn
+
+FACTORS = {int: 2, float: 3}
+
+class Kinds(nn.Module):
+    # asks for the types of numbers in the file in which it calls them
+    def forward(self, x: Tensor) -> Tensor:
+        known = [type(2) is int, type(2.0) in (int, float), type(x.shape[0]) == int, type(True) is not int]
+        assert all(known)
+        windows = x.repeat(16, 1)
+        rows = int(windows.shape[0] / (16 * 16 / 4 / 4))
+        return windows.view(rows, 16, -1).sum(1) * FACTORS[type(rows)] * FACTORS[type(rows / 2)]
+"""
+
+
+def test_a_file_that_asks_for_types_has_what_stands_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kinds_that_are_asked.py").write_text(KINDS_ASKED)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("kinds_that_are_asked").Kinds()
+    program = exported(model, (rand(2, 8),), (rand(3, 6),))
+    for shape in ((4, 8), (5, 6), (1, 3)):
+        assert torch.equal(program(rand(*shape)), model(rand(*shape)))
+    assert "int" not in vars(sys.modules["kinds_that_are_asked"])
+
+
+def counts_of(ids: torch.Tensor) -> np.ndarray:
+    return ids.bincount(minlength=8).topk(3).indices.detach().cpu().numpy()
+
+
+class ByArrays(torch.nn.Module):
+    """Takes columns by an array of NumPy, and makes tensors of one."""
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        columns = counts_of(ids)
+        x = x.clone()
+        x[:, columns[:1]] = 0
+        return x[:, columns], torch.from_numpy(columns) + 1, torch.tensor(columns) * torch.from_numpy(np.arange(3))
+
+
+def test_an_array_of_numbers_of_a_trace_is_an_index() -> None:
+    model = ByArrays()
+    program = exported(
+        model,
+        (rand(2, 8), torch.tensor([1, 1, 1, 5, 5, 2])),
+        (rand(3, 8), torch.tensor([7, 7, 7, 0, 0, 3, 3, 3, 3, 7])),
+    )
+    for ids in ([6, 6, 6, 2, 2, 1], [0, 0, 0, 0, 4, 4, 4, 7, 7]):
+        call = rand(5, 8), torch.tensor(ids)
+        for found, expected in zip(program(*call), model(*call), strict=True):
+            assert torch.equal(found, expected)

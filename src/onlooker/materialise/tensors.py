@@ -67,7 +67,9 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
         values = values.index_select(dim, index.to(values.device))
         if varied and not mask and want and int(block.max()):
             values = (
-                _scaled(values, dim, 1 + step * block) if floating else _rolled(values, dim, block)
+                _scaled(values, dim, 1 / (1 + step * block))
+                if floating
+                else _rolled(values, dim, block)
             )
     return as_dtype(values, tensor.dtype).contiguous()
 

@@ -31,7 +31,7 @@ Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
 #: asks a cache also where another function stands in its place
 _INFO = functools._lru_cache_wrapper.cache_info
 #: packages whose functions remember no tensor of a model
-_LIBRARIES = frozenset({"builtins", "torch"})
+_LIBRARIES = frozenset({"numpy", "torch"})
 
 
 @contextlib.contextmanager
@@ -96,11 +96,30 @@ def _caches(model: Any) -> tuple[Cache, ...]:
 
 
 def _sources_of(model: Any) -> tuple[str, ...]:
-    """The names of the Python modules of the classes of a model."""
+    """The names of the Python modules of the classes of a model, and of those that they have functions and
+    classes from.
+    """
     modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
     classes = {cls for module in modules for cls in type(module).__mro__}
-    names = {cls.__module__ for cls in classes}
-    return tuple(sorted(name for name in names if name.partition(".")[0] not in _LIBRARIES))
+    return _sources_behind(tuple(sorted({cls.__module__ for cls in classes})))
+
+
+@functools.lru_cache(maxsize=64)
+def _sources_behind(names: tuple[str, ...]) -> tuple[str, ...]:
+    own = [vars(sys.modules[name]) for name in filter(_is_open, names) if name in sys.modules]
+    named = {value.__module__ for space in own for value in space.values() if _is_source(value)}
+    return tuple(sorted(filter(_is_open, {*names, *named})))
+
+
+def _is_open(name: str) -> bool:
+    """True for a Python module that may have functions of a model: none of torch, NumPy or Python."""
+    root = name.partition(".")[0]
+    return root not in _LIBRARIES and root not in sys.stdlib_module_names
+
+
+def _is_source(value: Any) -> bool:
+    is_source = isinstance(value, (type, FunctionType, functools._lru_cache_wrapper))
+    return is_source and isinstance(value.__module__, str)
 
 
 @functools.lru_cache(maxsize=64)

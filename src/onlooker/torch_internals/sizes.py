@@ -29,6 +29,7 @@ with needed("symbolic sizes"):
         Min,
         Mod,
         PythonMod,
+        ToFloat,
         simple_floordiv_gcd,
     )
     from torch.utils._sympy.interp import sympy_interp
@@ -53,6 +54,7 @@ __all__ = [
     "PythonReferenceAnalysis",
     "ShapeEnv",
     "SymNode",
+    "ToFloat",
     "ValueRanges",
     "bound_sympy",
     "expression_of",

@@ -44,10 +44,18 @@ def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -
         place = DECIDING.get(name)
         deciding = tensors if place is None else args[place : place + 1]
         if name in THRESHOLDS and any(id(tensor) in hangs for tensor in deciding):
-            found[name, numbers_in(args, kwargs)] += 1
+            numbers = numbers_in(args, kwargs)
+            if not _is_of_answers(name, numbers, tensors):
+                found[name, numbers] += 1
         for body in kwargs.get("bodies", ()):
             found += _thresholds_in(body, args, hangs)
     return found
+
+
+def _is_of_answers(name: str, numbers: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> bool:
+    """True for ``answer != 0``, which a trace writes where Python asks ``if answer:``."""
+    is_same = name == "ne" and numbers == (0,)
+    return is_same and all(tensor.dtype == torch.bool for tensor in tensors)
 
 
 def _thresholds_in(

@@ -9,7 +9,7 @@ gives is what the function gives, as long as nobody writes to it: so in a trace 
 called, where a size is among its arguments.
 
 This is right for a function that draws no random numbers, writes to nothing that it did not make, and
-gives tensors, numbers and tuples of them, to which nothing writes later. Otherwise the size becomes a
+gives tensors, numbers, and tuples, lists and dicts of them, to which nothing writes later. Otherwise the size becomes a
 number, as in :mod:`.size_functions`.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["REMEMBERED", "Remembered"]
 
 #: that a function is computed hangs on nothing
 _ALWAYS = torch.ones(())
-#: what a cache may give so that nothing but a write to a tensor changes it
+#: what no write but one to a tensor changes
 _CONSTANT = (torch.Tensor, int, float, bool, str, type(None), torch.SymInt, torch.SymFloat)
 
 
@@ -52,7 +52,7 @@ class Remembered(Reader):
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._made: list[tuple[str, LivePart, Any, list[Node]]] = []
+        self._made: list[tuple[str, LivePart, Any, Any, list[Node]]] = []
         self._swaps = contextlib.ExitStack()
 
     def __enter__(self) -> Any:
@@ -73,7 +73,7 @@ class Remembered(Reader):
             result = function(*args, **kwargs)
             part.close()
             nodes = [node for node in map(node_of, tree_leaves(result)) if node is not None]
-            self._made.append((function.__qualname__, part, result, nodes))
+            self._made.append((function.__qualname__, part, result, _content(result), nodes))
             return result
 
         for name in ("cache_info", "cache_clear", "cache_parameters"):
@@ -85,9 +85,9 @@ class Remembered(Reader):
 
         :raises NotComputedError: elsewhere
         """
-        for name, part, result, nodes in self._made:
+        for name, part, result, content, nodes in self._made:
             why = part.seen_outside((), nodes_of_trace())
-            if not _is_constant(result):
+            if content != _content(result):
                 why = "it gives what may change"
             if is_written(nodes, but_by=part.nodes):
                 why = "its result is written to"
@@ -95,10 +95,15 @@ class Remembered(Reader):
                 raise self.failed(NotComputedError(name, why))
 
 
-def _is_constant(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
-    return isinstance(value, _CONSTANT)
+def _content(value: Any) -> Any:
+    """A value by its parts, so that a write to a list or a dict shows; a part that another write may
+    change is never equal.
+    """
+    if type(value) is dict:
+        value = tuple(value.items())
+    if type(value) in (tuple, list):
+        return [_content(part) for part in value]
+    return id(value) if isinstance(value, _CONSTANT) else object()
 
 
 def _written_later(attempt: Attempt) -> Retry | None:

@@ -56,7 +56,8 @@ from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import free_unbacked_symbols
 from ...torch_internals.tracing import proxy_tensor
 from ..repair import Attempt, Repair, Retry
-from .size_ints import SIZE_INTS, builtins_swapped, plain_of
+from .size_ints import SIZE_INTS, builtins_swapped, plain_of, type_in
+from .size_tensors import tensor_of_array
 
 __all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
 
@@ -181,6 +182,9 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
                 stack.enter_context(swapped(owner, name, method))
         stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
         stack.enter_context(swapped(numpy, "arange", _of_plain_numbers(numpy.arange)))
+        stack.enter_context(swapped(torch, "from_numpy", _of_arrays(torch.from_numpy)))
+        for name, of_two in (("minimum", torch.sym_min), ("maximum", torch.sym_max)):
+            stack.enter_context(swapped(numpy, name, _OfTwo(getattr(numpy, name), of_two)))
         if hasattr(proxy_tensor, "_sym_register"):
             noted = _with_two_sizes(proxy_tensor._sym_register)
             stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
@@ -202,6 +206,34 @@ def _of_plain_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return of_numbers
+
+
+def _of_arrays(from_numpy: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``torch.from_numpy``, which makes a tensor of numbers of a trace too."""
+
+    @functools.wraps(from_numpy)
+    def of_arrays(array: Any) -> Any:
+        tensor = tensor_of_array(array) if isinstance(array, numpy.ndarray) else array
+        return tensor if isinstance(tensor, torch.Tensor) else from_numpy(array)
+
+    return of_arrays
+
+
+class _OfTwo:
+    """A function of NumPy, which of a size and an int decides nothing."""
+
+    def __init__(self, of_numpy: Any, of_sizes: Callable[[Any, Any], Any]) -> None:
+        self._of_numpy, self._of_sizes = of_numpy, of_sizes
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of either function."""
+        kinds = [type(value) for value in args]
+        is_of_sizes = len(kinds) == 2 and torch.SymInt in kinds and {*kinds} <= {torch.SymInt, int}
+        of_two = self._of_sizes if is_of_sizes and not kwargs else self._of_numpy
+        return of_two(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of_numpy, name)
 
 
 def _with_two_sizes(register: Callable[..., None]) -> Callable[..., None]:
@@ -236,7 +268,7 @@ class _Type(metaclass=_OfTypes):
             return type(value, *bases_and_names, **options)
         if kind is FakeTensor:
             return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
-        return _PLAIN_KINDS.get(kind, kind)
+        return type_in(sys._getframe(1).f_globals, _PLAIN_KINDS.get(kind, kind))
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:

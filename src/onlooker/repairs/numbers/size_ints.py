@@ -43,8 +43,11 @@ from ...torch_internals.sizes import (
     IntTrueDiv,
     Max,
     Min,
+    PythonReferenceAnalysis,
+    ToFloat,
     free_unbacked_symbols,
     statically_known_true,
+    sympy_interp,
 )
 from ...torch_internals.tracing import UserError, get_proxy_mode
 from ..repair import Attempt, Repair, Retry, TraceRequest
@@ -63,6 +66,7 @@ __all__ = [
     "length_of",
     "plain_of",
     "specializes_int",
+    "type_in",
     "wants_int_first",
 ]
 
@@ -78,7 +82,17 @@ _swapped_in: set[str] = set()
 _MOST_HOPS = 3
 
 
-class _OfInts(type):
+class _OfTypes(type):
+    """A class that stands for a type of Python is equal to it."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.__mro__[1]
+
+    def __hash__(cls) -> int:
+        return hash(cls.__mro__[1])
+
+
+class _OfInts(_OfTypes):
     """``isinstance`` answers as outside of a trace, where a size is an int."""
 
     def __instancecheck__(cls, value: Any) -> bool:
@@ -96,7 +110,7 @@ class _Int(int, metaclass=_OfInts):
         return builtins.int(value, *args, **kwargs)
 
 
-class _OfFloats(type):
+class _OfFloats(_OfTypes):
     """``isinstance`` answers as outside of a trace, where a number made from a size is a float."""
 
     def __instancecheck__(cls, value: Any) -> bool:
@@ -227,6 +241,12 @@ def plain_of(value: Any) -> Any:
     return value
 
 
+def type_in(file: Mapping[str, Any], kind: type) -> type:
+    """A type of Python, or the class that stands for it in a file of a trace."""
+    named = file.get(kind.__name__)
+    return named if named is _Int or named is Float else kind
+
+
 def asks_for_int(decisions: Iterable[Decision]) -> bool:
     """True where one of the lines that asked about a size has an ``int(...)`` or another of them."""
     return any(map(is_asked_at, (decision.line for decision in decisions)))
@@ -291,17 +311,32 @@ def _rounded_as_sizes(
 def _quotient_in(number: torch.SymFloat) -> tuple[torch.SymInt, int] | None:
     """The numerator and the divisor of a float that is a size by a number, plus a whole number."""
     terms = sympy.Add.make_args(number.node.expr)
-    quotients = [term for term in terms if isinstance(term, IntTrueDiv)]
-    added = sum(term for term in terms if not isinstance(term, IntTrueDiv))
+    quotients = [term for term in terms if isinstance(term, (IntTrueDiv, FloatTrueDiv))]
+    added = sum(term for term in terms if term not in quotients)
     if len(quotients) != 1 or not sympy.sympify(added).is_number or not float(added).is_integer():
         return None
     over, under = quotients[0].args
+    if isinstance(quotients[0], FloatTrueDiv):  # n / 4.0
+        over, under = over.args[0] if isinstance(over, ToFloat) else over, _as_integer(under)
+    if not over.is_integer:
+        return None
     is_small = under.is_Integer and 0 < under < _MOST_IN_QUOTIENT > abs(added)
     if not is_small or free_unbacked_symbols(over):
         return None
     environment = number.node.shape_env
-    size = environment.create_symintnode(over, hint=int(environment.size_hint(over)))
+    # symbol by symbol: a trace knows these, and not each expression of them
+    known = {
+        symbol: environment.create_symintnode(symbol, hint=int(environment.size_hint(symbol)))
+        for symbol in over.free_symbols
+    }
+    size = sympy_interp(PythonReferenceAnalysis, known, over)
     return size + int(added) * int(under), int(under)
+
+
+def _as_integer(number: Any) -> Any:
+    """The integer that a float is; any other number as it is."""
+    is_whole = number.is_number and float(number).is_integer()
+    return sympy.Integer(int(number)) if is_whole else number
 
 
 @contextlib.contextmanager
@@ -383,7 +418,7 @@ def builtins_swapped(
 @functools.lru_cache(maxsize=4096)
 def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
     """Returns which of ``int`` and ``float`` a file gives to functions, or compares where that
-    counts: ``x.to(float)``, ``type(n) is int``.
+    counts: ``x.to(float)``, ``kind is int``.
 
     Nothing can stand for these types there: torch takes the very types for dtypes.
     """
@@ -397,12 +432,18 @@ def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
         if isinstance(node, ast.Call) and not _knows_types(node.func):
             named = [keyword.value for keyword in node.keywords if keyword.arg in _DTYPE_NAMES]
             values = [*node.args, *named]
-        elif compared and isinstance(node, ast.Compare):
+        elif compared and isinstance(node, ast.Compare) and not _is_type(node.left):
             values = [node.left, *node.comparators]
         for value in values:
             items = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else [value]
             found.update(item.id for item in items if isinstance(item, ast.Name))
     return frozenset(_TYPES & found)
+
+
+def _is_type(value: ast.expr) -> bool:
+    """True for ``type(n)``, which gives the class that stands for a type."""
+    function = value.func if isinstance(value, ast.Call) else None
+    return isinstance(function, ast.Name) and function.id == "type"
 
 
 def _knows_types(function: ast.expr) -> bool:

@@ -48,6 +48,7 @@ from ...torch_internals.sizes import (
     free_unbacked_symbols,
     statically_known_true,
 )
+from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .by_values import BY_VALUES, UncheckedBranchError
@@ -59,6 +60,7 @@ __all__ = [
     "SIZE_TENSORS",
     "SizeTensors",
     "numbers_in_buffers",
+    "tensor_of_array",
 ]
 
 #: an array of ints and of torch.SymInt
@@ -97,6 +99,8 @@ _ALONG: dict[str, Callable[..., Any]] = {
 _BLANKS = frozenset({torch.empty, torch.zeros, torch.Tensor.new_empty, torch.Tensor.new_zeros})
 _APART = frozenset({torch.unbind, torch.Tensor.unbind})
 _READS = frozenset({torch.Tensor.item, torch.Tensor.__float__})
+#: functions that take arrays of NumPy
+_TAKES_ARRAYS = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, *LIST_TAKERS})
 #: what torch says where an operator of a library is given a float that it does not know
 _NO_FLOAT = "but instead found type 'SymFloat'"
 #: the attribute of a tensor without dimensions that is computed of sizes alone
@@ -147,6 +151,8 @@ class SizeTensors(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Remembers with a result the size that it is."""
+        if func in _TAKES_ARRAYS and any(map(_is_of_trace, tree_leaves(args))):
+            args = tree_map_only(numpy.ndarray, tensor_of_array, args)
         if func is torch.as_tensor and args and _has_sizes(args[0]):
             func = torch.tensor  # the other one makes them numbers
         if func is torch.Tensor.new_tensor and _has_sizes(args[1:]):
@@ -190,6 +196,17 @@ def _numbers_in(tensor: torch.Tensor) -> Sizes:
     numbers = numpy.array([one.item() for one in tensor], dtype=object)
     numbers.flags.writeable = False
     return numbers
+
+
+def _is_of_trace(value: Any) -> bool:
+    """True for an array with numbers of a trace."""
+    is_array = isinstance(value, numpy.ndarray) and value.dtype == object
+    return is_array and all(map(is_size, value.flat))
+
+
+def tensor_of_array(array: Sizes) -> Any:
+    """The numbers of an array of a trace as a tensor; any other array as it is."""
+    return torch.tensor(array.tolist()) if _is_of_trace(array) else array
 
 
 def _has_sizes(value: Any) -> bool:

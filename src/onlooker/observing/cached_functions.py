@@ -31,7 +31,7 @@ Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
 #: asks a cache also where another function stands in its place
 _INFO = functools._lru_cache_wrapper.cache_info
 #: packages whose functions remember no tensor of a model
-_LIBRARIES = frozenset({"numpy", "torch"})
+_LIBRARIES = frozenset({"numpy", "torch", __name__.partition(".")[0]})
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def _named(names: tuple[str, ...]) -> list[tuple[Any, str, Cache]]:
         (owner, name, value)
         for owner in dict.fromkeys((*modules, *classes))
         for name, value in list(vars(owner).items())
-        if isinstance(value, functools._lru_cache_wrapper)
+        if _is_cache(value)
     ]
 
 
@@ -117,6 +117,11 @@ def _is_open(name: str) -> bool:
     return root not in _LIBRARIES and root not in sys.stdlib_module_names
 
 
+def _is_cache(value: Any) -> bool:
+    """True for a function that remembers its results, and may be one of a model."""
+    return isinstance(value, functools._lru_cache_wrapper) and _is_open(str(value.__module__))
+
+
 def _is_source(value: Any) -> bool:
     is_source = isinstance(value, (type, FunctionType, functools._lru_cache_wrapper))
     return is_source and isinstance(value.__module__, str)
@@ -142,7 +147,7 @@ def _behind(value: Any, depth: int = 3) -> Iterator[Cache]:
         value = value.__func__
     elif isinstance(value, property):
         value = value.fget
-    if isinstance(value, functools._lru_cache_wrapper):
+    if _is_cache(value):
         yield value
     elif isinstance(value, FunctionType) and depth:
         for cell in value.__closure__ or ():

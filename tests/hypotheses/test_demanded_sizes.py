@@ -40,6 +40,21 @@ class Enlarged(WithTable):
         return super().forward(resized.unflatten(0, video.shape[:2]), text, table)
 
 
+class Placed(WithTable):
+    """Resizes positions by factors of the sides, which an operator takes as plain numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = torch.nn.Parameter(torch.randn(1, 8, 5, 5))
+
+    def forward(self, video: torch.Tensor, text: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        factors = [(side // 2 + 0.1) / 5.0 for side in video.shape[3:]]
+        places = torch.nn.functional.interpolate(self.places, scale_factor=factors, mode="bicubic")
+        assert tuple(places.shape[2:]) == tuple(side // 2 for side in video.shape[3:])
+        found = super().forward(video, text, table)
+        return found + places.flatten(2).mT.mean(1)
+
+
 class Asking(WithTable):
     """Reads a value on its way, which no run without values can."""
 
@@ -109,11 +124,12 @@ def watched(model: torch.nn.Module, calls: list[tuple[Any, ...]]) -> Program:
     [
         (WithTable(), with_table, ODD),
         (Enlarged(), with_table, UNSEEN),
+        (Placed(), with_table, UNSEEN),
         (OfNumbers(), of_numbers, ODD),
         (OfNumbers(), of_places, ODD),
         (OfEvenSides(), without_table, UNSEEN),
     ],
-    ids=["a table", "resized", "numbers", "numbers that are not read", "even sides"],
+    ids=["a table", "resized", "positions that are resized", "numbers", "numbers that are not read", "even sides"],
 )
 def test_what_two_calls_say_by_chance_is_no_condition(
     model: torch.nn.Module, call: Callable[..., tuple[Any, ...]], unseen: tuple[tuple[int, ...], ...]

@@ -770,6 +770,7 @@ def halves(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     size = x.shape[1]
     cuts = (int((size - 9) / 2 + 1), math.floor((size - 9) / 2), math.ceil((size - 9) / 4 - 3), int((size - 9) / 2.5))
     cuts = (*cuts, int((size - 9) / (64 / 4 / 8)), math.floor(1 + (size - 9) / 4.0))
+    cuts = (*cuts, int(math.floor(math.ceil((size - 9) / 4.0) * 4.0) / 2.0), math.floor(float(size) - 9.0 + 0.5))
     return tuple(x[:, cut:] for cut in cuts)
 
 

@@ -22,6 +22,12 @@ from onlooker.repairs.trace_mode import reading
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
+def _between_tensors(x: torch.Tensor) -> torch.Tensor:
+    """The places of rows whose number stands in a tensor, as detectors keep the sides of their levels."""
+    (length,) = torch.as_tensor([x.shape[1]])
+    return torch.linspace(0.5, length - 0.5, length)
+
+
 def _last_set(value: Callable[[torch.Tensor], Any]) -> Function:
     def function(x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
@@ -36,6 +42,22 @@ def _last_set(value: Callable[[torch.Tensor], Any]) -> Function:
 FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "linspace": (lambda x: torch.linspace(0, 1, x.shape[1]) + x, (3, 24), (1,)),
     "linspace to a size": (lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x, (3, 24), (1,)),
+    "linspace by tensors": (lambda x: _between_tensors(x) + x, (3, 24), (1,)),
+    "interpolate by a factor": (
+        lambda x: F.interpolate(x, scale_factor=(x.shape[2] // 2 + 0.1) / x.shape[2], mode="bilinear"),
+        (3, 4, 12, 12),
+        (2, 3),
+    ),
+    "interpolate by factors": (
+        lambda x: F.interpolate(x, scale_factor=(20.1 / x.shape[2], 3.2), mode="bicubic"),
+        (3, 4, 12, 10),
+        (2, 3),
+    ),
+    "interpolate by a factor, with corners": (
+        lambda x: F.interpolate(x, None, 7.5 / x.shape[2], mode="linear", align_corners=True),
+        (3, 4, 24),
+        (2,),
+    ),
     "fftfreq": (lambda x: torch.fft.fftfreq(x.shape[1], d=0.1) + x, (3, 24), (1,)),
     "rfftfreq": (lambda x: torch.fft.rfftfreq(x.shape[1]) + torch.fft.rfft(x).abs(), (3, 24), (1,)),
     "hann_window": (lambda x: torch.hann_window(x.shape[1]) * x, (3, 24), (1,)),
@@ -133,7 +155,7 @@ def test_a_size_stays_a_size(name: str) -> None:
             model(_of(shape, sizes, more))
     program = observer.export()
     assert program.verify().verified
-    if not name.endswith(("one_hot", "of all")):
+    if not name.endswith(("one_hot", "of all")) and not name.startswith(("interpolate", "linspace by")):
         assert len(program.graphs) == 1
     for more in (-3, 1, 7):
         x = _of(shape, sizes, more)
@@ -378,3 +400,24 @@ def test_a_comparison_of_values_is_a_branch_on_values(same: Callable[[Any, Any],
     torch.testing.assert_close(program(other, other + 1), model(other, other + 1))
     with pytest.raises(RejectedCallError, match="decides by values"):
         program(x, x.clone())
+
+
+class Unflattens(torch.nn.Module):
+    """Makes a layer with sizes, as MiDaS makes images of rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.Unflatten(2, torch.Size([x.shape[2] // 2, 2]))(x).sum(-1)
+
+
+def test_a_layer_is_made_with_sizes() -> None:
+    model, observer = Unflattens(), InputObserver()
+    with observer(model):
+        for length in (8, 12):
+            model(torch.randn(2, 3, length))
+    program = observer.export()
+    assert program.verify().verified
+    for length in (4, 10, 22):
+        x = torch.randn(2, 3, length)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(TypeError, match="must be tuple of ints"):
+        torch.nn.Unflatten(2, (2.5, 2))  # type: ignore[arg-type]

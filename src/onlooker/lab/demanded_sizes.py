@@ -191,14 +191,27 @@ class _SymbolicRun:
 
     def _now(self, axis: Axis) -> Any:
         """The expression that the size of an axis has come to be."""
-        return self.environment.replace(sympy.sympify(expression_of(self._sizes[axis])))
+        return self._replaced(sympy.sympify(expression_of(self._sizes[axis], as_made=True)))
+
+    def _replaced(self, expression: Any) -> Any:
+        """An expression with what torch has put in the place of its symbols, but for numbers: one of these
+        may come from an operator that takes no symbol.
+        """
+        places = {
+            symbol: sympy.sympify(other)
+            for symbol, other in self.environment.replacements.items()
+            if not sympy.sympify(other).is_number
+        }
+        while not places.keys().isdisjoint(expression.free_symbols):
+            expression = expression.xreplace(places)
+        return expression
 
     def _equations(self) -> Iterator[tuple[Any, Any]]:
         """Both sides of what was asked to be equal, and of which torch did not put one in the place of the
         other.
         """
         for guard in self.environment.guards:
-            condition = self.environment.replace(guard.expr)
+            condition = self._replaced(guard.expr)
             if isinstance(condition, sympy.Eq):
                 yield condition.args
 

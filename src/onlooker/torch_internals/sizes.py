@@ -97,6 +97,10 @@ def size_of(symbol: Any, environment: Any) -> torch.SymInt:
     return torch.SymInt(node)  # type: ignore[no-untyped-call]
 
 
-def expression_of(size: Any) -> Any:
-    """The expression of a symbolic size; any other one itself."""
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+def expression_of(size: Any, *, as_made: bool = False) -> Any:
+    """The expression of a symbolic size, with what torch has put in the place of its symbols unless it shall
+    be ``as_made``; any other one itself.
+    """
+    if not isinstance(size, torch.SymInt):
+        return size
+    return size.node._expr if as_made else size.node.expr

@@ -181,6 +181,8 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
             for name, method in own.items():
                 stack.enter_context(swapped(owner, name, method))
         stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
+        # a layer that is made with sizes: nn.Unflatten(2, (height, width))
+        stack.enter_context(swapped(torch.nn.modules.flatten, "isinstance", _isinstance))
         stack.enter_context(swapped(numpy, "arange", _of_plain_numbers(numpy.arange)))
         stack.enter_context(swapped(torch, "from_numpy", _of_arrays(torch.from_numpy)))
         for name, of_two in (("minimum", torch.sym_min), ("maximum", torch.sym_max)):

@@ -310,18 +310,13 @@ def _rounded_as_sizes(
 
 def _quotient_in(number: torch.SymFloat) -> tuple[torch.SymInt, int] | None:
     """The numerator and the divisor of a float that is a size by a number, plus a whole number."""
-    terms = sympy.Add.make_args(number.node.expr)
-    quotients = [term for term in terms if isinstance(term, (IntTrueDiv, FloatTrueDiv))]
-    added = sum(term for term in terms if term not in quotients)
-    if len(quotients) != 1 or not sympy.sympify(added).is_number or not float(added).is_integer():
+    ratio = _ratio_in(number.node.expr)
+    if ratio is None:
         return None
-    over, under = quotients[0].args
-    if isinstance(quotients[0], FloatTrueDiv):  # n / 4.0
-        over, under = over.args[0] if isinstance(over, ToFloat) else over, _as_integer(under)
-    if not over.is_integer:
+    over, under = ratio
+    if not 0 < under < _MOST_IN_QUOTIENT or over.is_number:
         return None
-    is_small = under.is_Integer and 0 < under < _MOST_IN_QUOTIENT > abs(added)
-    if not is_small or free_unbacked_symbols(over):
+    if free_unbacked_symbols(over) or over.has(ToFloat, IntTrueDiv, FloatTrueDiv):
         return None
     environment = number.node.shape_env
     # symbol by symbol: a trace knows these, and not each expression of them
@@ -329,14 +324,38 @@ def _quotient_in(number: torch.SymFloat) -> tuple[torch.SymInt, int] | None:
         symbol: environment.create_symintnode(symbol, hint=int(environment.size_hint(symbol)))
         for symbol in over.free_symbols
     }
-    size = sympy_interp(PythonReferenceAnalysis, known, over)
-    return size + int(added) * int(under), int(under)
+    return sympy_interp(PythonReferenceAnalysis, known, over), under
 
 
-def _as_integer(number: Any) -> Any:
-    """The integer that a float is; any other number as it is."""
-    is_whole = number.is_number and float(number).is_integer()
-    return sympy.Integer(int(number)) if is_whole else number
+def _ratio_in(expression: Any) -> tuple[Any, int] | None:
+    """The ints of which an expression of floats is the quotient, rounded once at most.
+
+    ``32.0 * float(-(-n // 32)) / 2.0`` is ``(32 * -(-n // 32), 2)``.
+    """
+    if isinstance(expression, ToFloat):
+        expression = expression.args[0]
+    if expression.is_number:
+        is_whole = abs(float(expression)) < _MOST_IN_QUOTIENT and float(expression).is_integer()
+        return (sympy.Integer(int(expression)), 1) if is_whole else None
+    if expression.is_integer:
+        return expression, 1
+    if not isinstance(expression, (sympy.Add, sympy.Mul, IntTrueDiv, FloatTrueDiv)):
+        return None
+    parts = [_ratio_in(part) for part in expression.args]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    unders = [under for _, under in known if under != 1]
+    if isinstance(expression, sympy.Mul):
+        return None if unders else (sympy.Mul(*(over for over, _ in known)), 1)
+    if isinstance(expression, sympy.Add):
+        is_exact = not unders or (
+            len(unders) == 1 and all(under != 1 or over.is_number for over, under in known)
+        )
+        whole = unders[0] if unders else 1
+        return (sum(over * (whole // under) for over, under in known), whole) if is_exact else None
+    (over, _), (under, _) = known
+    return None if unders or not under.is_Integer else (over, int(under))
 
 
 @contextlib.contextmanager

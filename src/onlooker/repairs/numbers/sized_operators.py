@@ -12,6 +12,7 @@ name in ``tests/repairs/test_sized_operators.py`` is exact without it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -79,16 +80,95 @@ def _linspace(
 ) -> Any:
     """From both ends to the middle, as the kernel does."""
     dtype = dtype or torch.get_default_dtype()
-    if not dtype.is_floating_point or isinstance(start, torch.Tensor):
+    if not dtype.is_floating_point:
         return NotImplemented
     place = torch.arange(steps, dtype=dtype, **options)
-    first, last = (torch.full((), value, dtype=dtype, **options) for value in (start, end))
+    first, last = (
+        value.to(dtype)
+        if isinstance(value, torch.Tensor)
+        else torch.full((), value, dtype=dtype, **options)
+        for value in (start, end)
+    )
     step = (last - first) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
     return torch.where(
         (place < steps // 2) | (place == 0),
         torch.addcmul(first, step, place),
         torch.addcmul(last, step, (steps - 1) - place, value=-1),
     )
+
+
+def _linspace_to_a_size(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    """``torch.linspace`` of as many steps as a size is, or a tensor that holds it."""
+    if isinstance(steps, torch.Tensor):
+        steps = steps.item()
+    is_size = isinstance(steps, torch.SymInt)
+    return _linspace(start, end, steps, **options) if is_size else NotImplemented
+
+
+def _interpolated(
+    input: torch.Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """``interpolate`` by factors that are computed of sizes, which torch makes numbers: one dimension after
+    the other.
+    """
+    factors = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor]
+    is_of_sizes = any(isinstance(factor, torch.SymFloat) for factor in factors)
+    if not is_of_sizes or recompute_scale_factor or antialias or mode not in _NEIGHBOURS:
+        return NotImplemented
+    result = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+    for dim, factor in zip(range(2, input.ndim), factors * (input.ndim - 2), strict=False):
+        number = input.shape[dim]
+        # as a value: a size of this form is in no proof, and each comparison of it would be a condition
+        wanted: Any = torch.sym_int(number * factor)  # type: ignore[no-untyped-call]
+        if isinstance(factor, torch.SymFloat):
+            wanted = torch.ops.aten.scalar_tensor.default(wanted, dtype=torch.int64).item()
+        place = torch.arange(wanted, dtype=result.dtype, device=input.device)
+        if align_corners:
+            place = place * ((number - 1) / torch.sym_max(wanted - 1, 1))  # type: ignore[no-untyped-call]
+        else:
+            place = (place + 0.5) * (1.0 / factor) - 0.5
+        rows = [
+            result.index_select(dim, row.clamp(0, number - 1).long())
+            * share.reshape(-1, *[1] * (input.ndim - 1 - dim))
+            for row, share in _NEIGHBOURS[mode](place)
+        ]
+        result = functools.reduce(torch.add, rows)
+    return result.to(input.dtype)
+
+
+def _two_neighbours(place: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The rows on both sides of a place, each with its share."""
+    place = place.clamp(min=0)
+    row = place.floor()
+    return [(row, 1 - (place - row)), (row + 1, place - row)]
+
+
+def _four_neighbours(place: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Two rows on each side of a place, with the shares of a cubic convolution of -0.75."""
+    row, a = place.floor(), -0.75
+    part = (place - row).clamp(0, 1)
+
+    def near(t: torch.Tensor) -> torch.Tensor:
+        return ((a + 2) * t - (a + 3)) * t * t + 1
+
+    def far(t: torch.Tensor) -> torch.Tensor:
+        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+
+    shares = far(part + 1), near(part), near(1 - part), far(2 - part)
+    return [(row + step, share) for step, share in zip((-1, 0, 1, 2), shares, strict=True)]
+
+
+#: by the mode of ``interpolate`` the rows that each place is made of, and their shares
+_NEIGHBOURS: dict[str, Callable[[torch.Tensor], list[tuple[torch.Tensor, torch.Tensor]]]] = {
+    **dict.fromkeys(("linear", "bilinear", "trilinear"), _two_neighbours),
+    "bicubic": _four_neighbours,
+}
 
 
 def _fftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
@@ -409,7 +489,6 @@ def _of_example(size: Size) -> int:
 
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
-    torch.linspace: _linspace,
     torch.Tensor.__setitem__: _set_item,
     torch.triu_indices: triu_indices,
     torch.tril_indices: tril_indices,
@@ -433,6 +512,8 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
 }
 #: replaced wherever they are used
 _ALWAYS: dict[Any, Callable[..., Any]] = {
+    torch.linspace: _linspace_to_a_size,
+    torch.nn.functional.interpolate: _interpolated,
     torch.nn.functional.affine_grid: _affine_grid,
     torch.affine_grid_generator: _affine_grid,
     torch.nn.functional.one_hot: _one_hot,

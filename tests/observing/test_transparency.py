@@ -6,6 +6,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -182,3 +183,45 @@ def test_what_is_set_on_a_method_inside_the_block_stays(cls: Any) -> None:
     finally:
         for name in ("mine", "inner"):
             delattr(function_of(model), name)
+
+
+class FunctionProxy:
+    """A decorated method as wrapt makes them: its class is that of a function, whoever asks, and it has to be bound."""
+
+    def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
+        self.function, self.owner = function, owner
+
+    @property
+    def __class__(self) -> type:
+        return type(self.function)
+
+    def __get__(self, owner: Any, cls: Any = None) -> FunctionProxy:
+        return FunctionProxy(self.function.__get__(owner, cls), owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.owner is None:
+            raise RuntimeError("a method of an object is asked without one")
+        return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+
+class Checked(torch.nn.Module):
+    """A method that is decorated by a class, as those of NeMo are."""
+
+    @FunctionProxy
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_a_method_that_says_it_is_a_function_is_bound() -> None:
+    model, observer = Checked(), InputObserver()
+    assert isinstance(vars(Checked)["forward"], FunctionType)
+    with observer(model):
+        for rows in (2, 3):
+            assert model(torch.ones(rows, 4)).sum() == 8 * rows
+    assert type(vars(Checked)["forward"]) is FunctionProxy
+    program = observer.export()
+    assert program.verify().verified
+    assert program(torch.ones(7, 4)).sum() == 56

@@ -843,7 +843,7 @@ class ByArrays(torch.nn.Module):
         columns = counts_of(ids)
         x = x.clone()
         x[:, columns[:1]] = 0
-        return x[:, columns], torch.from_numpy(columns) + 1, torch.tensor(columns) * torch.from_numpy(np.arange(3))
+        return x[:, columns], torch.as_tensor(columns) + 1, torch.tensor(columns) * torch.from_numpy(np.arange(3))
 
 
 def test_an_array_of_numbers_of_a_trace_is_an_index() -> None:

@@ -151,7 +151,7 @@ def class_wrapper(obj: Any, cls: type, name: str) -> Wrapper:
 
     wrapper = Wrapper(before, lambda: vars(cls).get(name), put)
     arounds = wrapper.arounds
-    if isinstance(found, FunctionType):
+    if type(found) is FunctionType:  # a decorator of wrapt says that its class is this one
 
         @functools.wraps(found)
         def method(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,6 @@ from ...torch_internals.sizes import free_unbacked_symbols
 from ...torch_internals.tracing import proxy_tensor
 from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of, type_in
-from .size_tensors import tensor_of_array
 
 __all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
 
@@ -184,7 +183,6 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
         # a layer that is made with sizes: nn.Unflatten(2, (height, width))
         stack.enter_context(swapped(torch.nn.modules.flatten, "isinstance", _isinstance))
         stack.enter_context(swapped(numpy, "arange", _of_plain_numbers(numpy.arange)))
-        stack.enter_context(swapped(torch, "from_numpy", _of_arrays(torch.from_numpy)))
         for name, of_two in (("minimum", torch.sym_min), ("maximum", torch.sym_max)):
             stack.enter_context(swapped(numpy, name, _OfTwo(getattr(numpy, name), of_two)))
         if hasattr(proxy_tensor, "_sym_register"):
@@ -208,17 +206,6 @@ def _of_plain_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return of_numbers
-
-
-def _of_arrays(from_numpy: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``torch.from_numpy``, which makes a tensor of numbers of a trace too."""
-
-    @functools.wraps(from_numpy)
-    def of_arrays(array: Any) -> Any:
-        tensor = tensor_of_array(array) if isinstance(array, numpy.ndarray) else array
-        return tensor if isinstance(tensor, torch.Tensor) else from_numpy(array)
-
-    return of_arrays
 
 
 class _OfTwo:

@@ -60,7 +60,6 @@ __all__ = [
     "SIZE_TENSORS",
     "SizeTensors",
     "numbers_in_buffers",
-    "tensor_of_array",
 ]
 
 #: an array of ints and of torch.SymInt
@@ -152,7 +151,7 @@ class SizeTensors(Reader):
     ) -> Any:
         """Remembers with a result the size that it is."""
         if func in _TAKES_ARRAYS and any(map(_is_of_trace, tree_leaves(args))):
-            args = tree_map_only(numpy.ndarray, tensor_of_array, args)
+            args = tree_map_only(numpy.ndarray, _tensor_of, args)
         if func is torch.as_tensor and args and _has_sizes(args[0]):
             func = torch.tensor  # the other one makes them numbers
         if func is torch.Tensor.new_tensor and _has_sizes(args[1:]):
@@ -204,7 +203,7 @@ def _is_of_trace(value: Any) -> bool:
     return is_array and all(map(is_size, value.flat))
 
 
-def tensor_of_array(array: Sizes) -> Any:
+def _tensor_of(array: Sizes) -> Any:
     """The numbers of an array of a trace as a tensor; any other array as it is."""
     return torch.tensor(array.tolist()) if _is_of_trace(array) else array
 

@@ -297,3 +297,36 @@ class PolicyOfSigns(Policy):
 @pytest.mark.parametrize(("model", "is_same"), [(Policy, True), (PolicyOfSigns, False)])
 def test_a_check_of_numbers_is_the_same_in_a_trace_and_outside(model: type[torch.nn.Module], is_same: bool) -> None:
     assert exported(model()).verify().verified == is_same
+
+
+class NormedWeights(Remembers):
+    """A hook writes a weight before each call, an integer stands in a tensor of Python, and a length is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.utils.weight_norm(self.layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        number = torch.IntTensor([2])
+        rows = self.layer(x)
+        longest = (x[:, 0] < 1e9).sum()
+        length = int(longest) + int(longest)
+        return torch.clip(rows[:, : number[0]], max=1.0) + torch.zeros(length).sum()
+
+
+class NormedByValues(NormedWeights):
+    """A later call reads a value that the first one left."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last, self.last = self.last, torch.IntTensor([x.shape[0]])
+        return super().forward(x) if last is None else super().forward(x) * int(last[0])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(("model", "is_same"), [(NormedWeights, True), (NormedByValues, False)])
+def test_an_integer_that_python_puts_into_a_tensor_is_no_value(model: type[torch.nn.Module], is_same: bool) -> None:
+    if is_same:
+        assert exported(model()).verify().verified
+    else:
+        with pytest.raises(ExportError, match="keeps state"):
+            exported(model())

@@ -1,5 +1,6 @@
 """No tensor without values stays in what a model's functions remember."""
 
+import contextlib
 import functools
 import sys
 import types
@@ -8,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 from onlooker.lab.runner import ModelRunner
+from onlooker.observing import reach
 from onlooker.observing.cached_functions import without_remembered_fakes
 
 
@@ -92,6 +94,53 @@ def test_values_stay_remembered() -> None:
     with without_remembered_fakes(model):
         model(torch.randn(2, 6))
     assert places.cache_info().currsize == 1
+
+
+class Memo:
+    """Remembers angles beside the functions of a file, as libraries do that are not the user's."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, tuple[int, object]] = {}
+        self.last: list[torch.Tensor] = [torch.zeros(1)]
+        self.latest = torch.zeros(1)
+
+    def angles(self, length: int) -> torch.Tensor:
+        if "angles" not in self.tables or self.tables["angles"][0] < length:
+            holder = nn.Module()
+            holder.register_buffer("angles", torch.arange(length).float())
+            self.tables["angles"] = length, holder
+        self.latest = self.tables["angles"][1].angles
+        self.last[:] = [self.latest]
+        return self.latest[:length]
+
+
+MEMO = Memo()
+
+
+class WithMemo(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + MEMO.angles(x.shape[1])
+
+
+def test_tables_of_a_library_hold_no_tensors_without_values(monkeypatch) -> None:
+    monkeypatch.setattr(reach, "is_file_of_user", lambda file: False)
+    monkeypatch.setattr(reach, "_is_of_user", lambda cls: False)
+    MEMO.__init__()
+    model, observer = WithMemo(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length))
+    runner = ModelRunner(model, "forward", observer.recording().signature)
+    for run in (runner.try_fake, runner.try_shapes, runner.try_out):
+        run({"x": torch.randn(2, 90)})
+    assert type(MEMO.latest) is type(MEMO.last[0]) is torch.Tensor
+    program = observer.export()
+    for length in (3, 5, 7, 9, 90):
+        x = torch.randn(2, length)
+        assert type(model(x)) is torch.Tensor
+        with contextlib.suppress(RejectedCallError):
+            torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified
 
 
 class RaisesWhenAsked:

@@ -857,3 +857,19 @@ def test_an_array_of_numbers_of_a_trace_is_an_index() -> None:
         call = rand(5, 8), torch.tensor(ids)
         for found, expected in zip(program(*call), model(*call), strict=True):
             assert torch.equal(found, expected)
+
+
+class InInference(torch.nn.Module):
+    """An integer in a tensor that is made in inference mode."""
+
+    @torch.inference_mode()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = torch.IntTensor([2])[0]
+        return torch.tanh(x[:, :half]) * torch.sigmoid(x[:, half:4])
+
+
+def test_an_integer_of_a_tensor_in_inference_mode() -> None:
+    model = InInference()
+    program = exported(model, (rand(2, 8),), (rand(3, 6),))
+    for shape in ((4, 8), (5, 6), (1, 5)):
+        assert torch.equal(program(rand(*shape)), model(rand(*shape)))

@@ -38,6 +38,8 @@ THRESHOLDS = frozenset(
         "remainder",
     }
 )
+#: operators that do what others do
+_OTHER_NAMES = {"clip": "clamp"}
 #: of operators that choose, the place of the argument that is compared
 DECIDING = {"where": 0, "masked_fill": 1}
 #: operators whose numbers tell positions apart
@@ -52,7 +54,8 @@ POSITIONS = frozenset(
 def operator_name(target: Any) -> str:
     """The name of an operator without its overload, and without the mark of writing in place."""
     packet = getattr(target, "overloadpacket", target)
-    return str(getattr(packet, "__name__", packet)).rpartition(".")[2].rstrip("_")
+    name = str(getattr(packet, "__name__", packet)).rpartition(".")[2].rstrip("_")
+    return _OTHER_NAMES.get(name, name)
 
 
 def numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,8 +1,10 @@
-"""Functions of a model's source that remember their results (``functools.lru_cache``).
+"""What a model's source remembers beside the model: results of functions (``functools.lru_cache``), and
+tables of objects that stand in its files.
 
 A run on tensors without values leaves such tensors in the cache, or symbolic sizes as keys, and the
 next call of the user would get them. They are forgotten when the run ends; a function that remembers
-values alone keeps them, since it may be what makes an object unique. How much a function remembers
+values alone keeps them, since it may be what makes an object unique. A table (``MEMO[length] = angles``) and an
+attribute of such an object have again what they had. How much a function remembers
 is state of the model, where its source asks (``cache_info``).
 
 Source of what a cache shows to the garbage collector (its dictionary, or each key and result):
@@ -14,9 +16,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import torch
@@ -28,25 +31,32 @@ from ..torch_internals.trees import tree_leaves
 __all__ = ["Cache", "cache_reads_are_told", "named_caches", "without_remembered_fakes"]
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
+Table: TypeAlias = "dict[Any, Any] | list[Any]"
 #: asks a cache also where another function stands in its place
 _INFO = functools._lru_cache_wrapper.cache_info
+#: so many tables, so deep in each other, are looked at
+_MOST_TABLES, _DEEPEST = 4096, 2
+_PLAIN = frozenset({int, float, bool, str, bytes, type(None), FunctionType, type, ModuleType})
 #: packages whose functions remember no tensor of a model
 _LIBRARIES = frozenset({"numpy", "torch", __name__.partition(".")[0]})
 
 
 @contextlib.contextmanager
 def without_remembered_fakes(model: Any) -> Iterator[None]:
-    """On exit no function of the model's source remembers a tensor without values that it did not
-    remember before.
+    """On exit no function of the model's source, and no object beside its functions, remembers a tensor without
+    values that it did not remember before.
     """
-    caches = _caches(model)
+    names = _sources_of(model)
+    caches, tables = _caches_of(names), list(_tables_of(names))
     before = [_INFO(cache).misses for cache in caches]
     try:
         yield
     finally:
         for cache, misses in zip(caches, before, strict=True):
-            if _INFO(cache).misses != misses and _holds_fakes(cache):
+            if _INFO(cache).misses != misses and any(map(_is_fake, _keys_and_results(cache))):
                 cache.cache_clear()
+        for table, held in tables:
+            _forget_fakes(table, held)
 
 
 @contextlib.contextmanager
@@ -155,9 +165,80 @@ def _behind(value: Any, depth: int = 3) -> Iterator[Cache]:
                 yield from _behind(cell.cell_contents, depth - 1)
 
 
-def _holds_fakes(cache: Cache) -> bool:
-    leaves = tree_leaves(_keys_and_results(cache))
-    return any(isinstance(leaf, (FakeTensor, torch.SymInt)) for leaf in leaves)
+def _tables_of(names: tuple[str, ...]) -> Iterator[tuple[Table, Table]]:
+    """The tables in reach of some Python modules, each with what it holds: the names of the modules, dicts and
+    lists, and attributes of objects that are no modules of torch.
+    """
+    spaces, roots = _roots_of(names)
+    yield from ((space, space.copy()) for space in spaces)
+    known: set[int] = set()
+    waiting = [(root, 1) for root in roots]
+    while waiting and len(known) < _MOST_TABLES:
+        value, depth = waiting.pop()
+        table = value if type(value) in (dict, list) else _attributes_of(value)
+        if table is None or id(table) in known:
+            continue
+        known.add(id(table))
+        yield table, table.copy()
+        if depth < _DEEPEST:
+            items = table.values() if isinstance(table, dict) else table
+            waiting += [(one, depth + 1) for one in items if type(one) not in _PLAIN]
+
+
+@functools.lru_cache(maxsize=64)
+def _roots_of(names: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[Any]]:
+    """The names of some Python modules, and the objects that they had when this was asked first."""
+    spaces = [vars(sys.modules[name]) for name in names if name in sys.modules]
+    values = (value for space in spaces for value in space.values() if type(value) not in _PLAIN)
+    roots = [one for one in values if type(one) in (dict, list) or _attributes_of(one) is not None]
+    return spaces, list({id(one): one for one in roots}.values())
+
+
+def _attributes_of(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of a model's source, without any code of its class."""
+    if isinstance(value, (type, torch.nn.Module, ModuleType)) or callable(
+        getattr(type(value), "__get__", None)
+    ):
+        return None
+    if not _is_open(str(getattr(type(value), "__module__", "torch"))):
+        return None
+    try:
+        table = object.__getattribute__(value, "__dict__")
+    except Exception:
+        return None
+    return table if type(table) is dict else None
+
+
+def _forget_fakes(table: Table, held: Table) -> None:
+    """Puts back what a table held in the place of tensors without values."""
+    now, before = (one.values() if isinstance(one, dict) else one for one in (table, held))
+    if len(table) == len(held) and all(map(operator.is_, now, before)):
+        return
+    if isinstance(table, list):
+        fresh = [one for one in table if not any(one is other for other in held)]
+        if any(map(_is_fake, fresh)):
+            table[:] = held
+        return
+    assert isinstance(held, dict)
+    for key, value in list(table.items()):
+        if held.get(key, table) is value or not (_is_fake(value) or _is_fake(key)):
+            continue
+        if key in held:
+            table[key] = held[key]
+        else:
+            del table[key]
+
+
+def _is_fake(value: Any) -> bool:
+    """True for a value with tensors without values, or with symbolic sizes."""
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, (FakeTensor, torch.SymInt)):
+            return True
+        tensors = [*leaf.buffers(), *leaf.parameters()] if isinstance(leaf, torch.nn.Module) else ()
+        own = tensors or (_attributes_of(leaf) or {}).values()
+        if any(isinstance(one, (FakeTensor, torch.SymInt)) for one in own):
+            return True
+    return False
 
 
 def _keys_and_results(cache: Cache) -> Iterable[Any]:

@@ -14,6 +14,7 @@ from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_n
 
 __all__ = [
     "Step",
+    "made_by_python",
     "numbers_of_positions",
     "places_taken",
     "thresholds_on_values",
@@ -100,6 +101,19 @@ def _memory(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
+def made_by_python(steps: Sequence[Step], others: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The tensors of a run that no operator made, and that are none of ``others``: Python made them of
+    numbers, as ``torch.IntTensor([4])``.
+    """
+    known = set(map(_memory, others))
+    for _, args, kwargs, result in _with_bodies(steps):
+        for tensor in _tensors_of(args, kwargs):
+            if _memory(tensor) not in known:
+                known.add(_memory(tensor))
+                yield tensor
+        known.update(map(_memory, _tensors_in((result,))))
+
+
 def _tensors_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     yield from _tensors_in(args)
     yield from _tensors_in(kwargs.values())
@@ -150,18 +164,24 @@ def value_reads(
     known: Iterable[torch.Tensor] = (),
     of_sizes: Iterable[torch.Tensor] = (),
 ) -> int:
-    """Counts how often Python read values in a run; not those that are computed of ``known`` tensors
-    alone, which have the same values in each run. Tensors ``of_sizes`` were computed of a size as well.
+    """Counts the values that Python read in a run, each once; not those that are computed of ``known``
+    tensors alone, which have the same values in each run. Tensors ``of_sizes`` were computed of a size as well.
     """
     others = set(map(_memory, of_sizes))
     same = set(map(_memory, known)) - others
     count = 0
+    read: set[tuple[int, int]] = set()
     for function, args, kwargs, result in _with_bodies(steps):
         given = set(map(_memory, _tensors_of(args, kwargs)))
         made = set(map(_memory, _tensors_in((result,))))
+        # what is written, or computed anew in memory of before, is another value
+        read = {one for one in read if one[0] not in made}
         if given and given <= same:
             same |= made - others
-        else:
-            same -= made
-            count += function in READERS
+            continue
+        same -= made
+        if function in READERS:
+            place = _memory(args[0]), args[0].storage_offset()
+            count += place not in read
+            read.add(place)
     return count

@@ -35,7 +35,7 @@ from ...torch_internals.trees import tree_leaves
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
-from .operators_of_runs import Step, used_steps
+from .operators_of_runs import Step, made_by_python, used_steps
 from .symbolic_sizes import (
     SymbolicSizes,
     TooLargeError,
@@ -119,6 +119,8 @@ class WayRuns:
         self.names, self.empty, self.before = names, empty or {}, before
         #: True once the model was found to compute otherwise when it is not traced
         self.in_a_trace = False
+        #: the tensors that the model held when the last run began; None where these are unknown
+        self._held: list[torch.Tensor] | None = None
 
     def symbols(self, sizes: Sizes) -> SymbolicSizes:
         """Returns the symbols of one run."""
@@ -164,6 +166,8 @@ class WayRuns:
             self._check_loops(result, values, sizes, why)
         decisions = tuple(log.decisions.values())
         steps = used_steps(recorder.steps, result.leaves)
+        if self._held is not None:
+            symbols.plain_tensors += made_by_python(recorder.steps, (*given, *self._held))
         recorder.steps.clear()  # the loops are in a cycle, and would keep gigabytes of tensors
         return RecordedRun(_plain(result), steps, given, symbols, hits, decisions)
 
@@ -212,6 +216,9 @@ class WayRuns:
             left = model.lifted(lambda path, value: values.get(path))
         elif self.before is not None:
             self.lab.subject(copy_tensors(self.before))
+        begun = Snapshot.of(model, copies=False)
+        is_known = begun.is_whole and not isinstance(model, Stateful)
+        self._held = [*begun.tensors.values()] if is_known else None
         with left, self.reading(recorder, symbols, hits, loops):
             yield
 

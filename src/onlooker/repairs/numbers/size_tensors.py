@@ -42,7 +42,8 @@ import numpy
 import torch
 
 from ...pytrees.nodes import is_size
-from ...torch_internals.fake_tensors import FakeTensor
+from ...torch_internals.fake_tensors import FakeTensor, unset_fake_temporarily
+from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
     expression_of,
     free_unbacked_symbols,
@@ -411,7 +412,8 @@ def _sizes_of(value: Any) -> Sizes | None:
     if not _holds_ints(value):
         return None
     if value.constant is not None and value.constant.numel() <= _MOST_SIZES:
-        return numpy.array(value.constant.tolist(), dtype=object)
+        with unset_fake_temporarily(), WithoutFunctions():  # in inference mode too
+            return numpy.array(value.constant.tolist(), dtype=object)
     if value.ndim:
         sizes, version = vars(value).get(_SIZES, (None, None))
         return None if sizes is None or version != value._version else sizes

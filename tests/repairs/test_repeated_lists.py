@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.repairs.numbers.repeated_lists import _Values
 
 Run = Callable[[torch.Tensor], object]
 
@@ -196,3 +199,103 @@ def test_other_lists_are_right_or_refused(run: Run) -> None:
             assert shape not in ((5, 3), (7, 4))
         else:
             assert equal(got, model(x))
+
+
+def masked(x, lengths):
+    """The mask of ESPnet."""
+    if not isinstance(lengths, list):
+        lengths = lengths.long().tolist()
+    number, longest = len(lengths), int(max(lengths))
+    places = torch.arange(0, longest).unsqueeze(0).expand(number, longest)
+    is_padding = places >= places.new(lengths).unsqueeze(-1)
+    return x[:, :longest].masked_fill(is_padding.unsqueeze(-1), 0)
+
+
+def packed(x, lengths, layer=None):
+    """Rows are packed by an array of NumPy, as text encoders of speech models do."""
+    rows = pack_padded_sequence(x, lengths.cpu().numpy(), batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(layer(rows)[0], batch_first=True)[0]
+
+
+def made_again(x, lengths):
+    return x * torch.tensor(lengths.tolist())[:, None, None], torch.as_tensor(lengths.int().numpy()) + lengths.shape[0]
+
+
+def written_later(x, lengths):
+    lengths = lengths.clone()
+    numbers, shared = lengths.tolist(), lengths.numpy()
+    lengths += 1
+    return x * torch.tensor(numbers)[:, None, None], torch.as_tensor(shared)
+
+
+def greatest(x, lengths):
+    numbers = lengths.numpy()
+    return x[:, : numbers.max()] * numbers.shape[0] + numbers.sum() - numbers.min()
+
+
+def read(x, lengths):
+    numbers = lengths.tolist()
+    return x * sum(numbers) + numbers[0]
+
+
+def changed_values(x, lengths):
+    numbers = lengths.tolist()
+    numbers[0] += 1
+    return x * torch.tensor(numbers)[:, None, None]
+
+
+def as_array(x, lengths):
+    numbers = lengths.numpy()
+    return x * torch.tensor((numbers * 2 + 1).tolist())[:, None, None]
+
+
+FREE, NUMBERED = (masked, packed, made_again, written_later, greatest), (read, changed_values, as_array)
+
+
+class OfLengths(torch.nn.Module):
+    def __init__(self, run: Callable[..., object]) -> None:
+        super().__init__()
+        self.run = run
+        self.layer = torch.nn.GRU(4, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> object:
+        return self.run(x, lengths, self.layer) if self.run is packed else self.run(x, lengths)
+
+
+def of_lengths(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(batch * 100 + length)
+    lengths = torch.randint(1, length + 1, (batch,), generator=generator)
+    lengths[batch // 2] = length
+    return torch.randn(batch, length, 4, generator=generator), lengths
+
+
+@pytest.mark.parametrize("run", [*FREE, *NUMBERED])
+def test_values_in_a_list_are_their_tensor(run: Callable[..., object]) -> None:
+    model, observer = OfLengths(run), InputObserver()
+    with torch.no_grad(), observer(model):
+        model(*of_lengths(2, 5))
+        model(*of_lengths(3, 7))
+    program = observer.export()
+    if run in FREE:
+        assert program.verify().verified
+    with torch.no_grad():
+        for sizes in ((2, 5), (3, 7), *(((4, 6), (1, 3), (6, 9)) if run in FREE else ())):
+            call = of_lengths(*sizes)
+            torch.testing.assert_close(program(*call), model(*call))
+
+
+def test_what_code_in_c_reads_of_such_a_list_is_no_number() -> None:
+    values = _Values(FakeRow())
+    with pytest.raises(TypeError):
+        operator.index(list.__getitem__(values, 0))
+    assert values.decided() is values
+    assert list(values) == [0, 1, 2]
+
+
+class FakeRow:
+    """Stands for a tensor of three values."""
+
+    shape = (3,)
+
+    def __iter__(self):
+        return iter(torch.arange(3))

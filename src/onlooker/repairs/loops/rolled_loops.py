@@ -86,7 +86,7 @@ from ...torch_internals.tracing import (
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
-from ..numbers.size_ints import RangeOfSizes, length_of, wants_int_first
+from ..numbers.size_ints import RangeOfSizes, is_sized, length_of, wants_int_first
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
@@ -280,6 +280,8 @@ class RolledLoops(Reader):
         """
         if isinstance(value, (Loop, TakenApart)):
             return value.count
+        if is_sized(value):
+            return length_of(value)
         if isinstance(value, (list, tuple)) and (run := self._results.in_a_row(value)) is not None:
             return run.loop.count + (len(value) - run.loop.n_steps)
         self._check_uncounted(value)

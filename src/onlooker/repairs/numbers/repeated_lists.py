@@ -1,4 +1,4 @@
-"""``[0] * len(x)``: a list whose number of items is a size.
+"""``[0] * len(x)``, ``lengths.tolist()``: a list whose number of items is a size.
 
 Python repeats a list by a plain number, so the graph would hold for the size of the example alone. Here the
 list knows what it repeats, and how often; ``torch.tensor``, ``torch.cat`` and ``torch.stack`` make one tensor of what
@@ -9,6 +9,13 @@ is repeated, and repeat that::
 
 The first item and the last one are those of what is repeated. Anything else that reads such a list decides about
 the number of its items.
+
+The values of a tensor in a list, or in an array of NumPy, are that tensor where one is made of them again, or rows are
+packed by them; their number is its size, and the greatest of them its maximum::
+
+    lengths = lengths.tolist()                           lengths
+    mask = arange(max(lengths)) < x.new(lengths)         arange(lengths.max()) < lengths
+    pack_padded_sequence(x, lengths.cpu().numpy())       pack_padded_sequence(x, lengths)
 """
 
 from __future__ import annotations
@@ -18,9 +25,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from ...patches.swap import swapped
+from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.trees import tree_map_only
 from ..repair import Repair
 from ..trace_mode import Reader
@@ -31,21 +40,34 @@ __all__ = ["REPEATED_LISTS", "RepeatedLists"]
 _JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
 
 
-class _Repeated(list[Any]):
-    """A list of ``items`` repeated ``number`` times; as a plain list it has those of the example."""
+class SizedList(list[Any]):
+    """A list with a ``number`` of items that is a size; as a plain list it has those of the example."""
 
-    def __init__(self, items: list[Any], number: torch.SymInt) -> None:
-        super().__init__(items * number.node.hint)
-        self.items, self.number = list(items), number
-        #: True once something decided about the number of items: it may have changed the list too
-        self.is_plain = False
+    number: torch.SymInt | int
+    #: True once something decided about the number of items: it may have changed the list too
+    is_plain = False
 
-    def decided(self) -> _Repeated:
+    def decided(self) -> SizedList:
         """Decides about the number of items."""
         if not self.is_plain:
             builtins.int(self.number)
             self.is_plain = True
+            self.fill()
         return self
+
+    def fill(self) -> None:
+        """Puts the items into the list, where they are not known before."""
+
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        return other + list(self)
+
+
+class _Repeated(SizedList):
+    """A list of ``items`` repeated ``number`` times."""
+
+    def __init__(self, items: list[Any], number: torch.SymInt) -> None:
+        super().__init__(items * number.node.hint)
+        self.items, self.number = list(items), number
 
     def __getitem__(self, index: Any) -> Any:
         is_known = type(index) is int and not self.is_plain
@@ -53,21 +75,83 @@ class _Repeated(list[Any]):
             return self.items[index]
         return list.__getitem__(self.decided(), index)
 
-    def __radd__(self, other: list[Any]) -> list[Any]:
-        return other + list(self)
+
+#: stands for a value that nothing has read yet: no code may take it for a number
+_UNREAD = object()
+
+
+class _Values(SizedList):
+    """The values of a tensor of one dimension."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.number = tensor, tensor.shape[0]
+        super().__init__([_UNREAD] * (_number_of(self.number) or 0))
+
+    def fill(self) -> None:
+        """Reads the values one by one."""
+        list.__setitem__(self, slice(None), [one.item() for one in self.tensor])
+
+    def extreme(self, name: str) -> Any:
+        """The greatest value, the least one, or their sum."""
+        return getattr(self.tensor, name)().item()
+
+
+class _ValuesOfArray(_Values):
+    """The values of a tensor as an array of NumPy, which decides where it is more than a list of values."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        numbers = numpy.array(list(self.decided()), dtype=object)
+        numbers.flags.writeable = False
+        return numbers if dtype is None else numbers.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_plain:
+            return getattr(self.__array__(), name)
+        if name in ("max", "min", "sum"):
+            return lambda *args, **kwargs: (
+                getattr(self.__array__(), name)(*args, **kwargs)
+                if args or kwargs
+                else self.extreme(name)
+            )
+        if name in ("shape", "size"):
+            return (self.number,) if name == "shape" else self.number
+        return getattr(self.__array__(), name)
+
+    def tolist(self) -> list[Any]:
+        """The values as a list."""
+        return _Values(self.tensor)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__array__()[index]
+
+
+def _as_array(name: str) -> Callable[..., Any]:
+    def compute(self: _ValuesOfArray, *args: Any) -> Any:
+        return getattr(self.__array__(), name)(*args)
+
+    return compute
 
 
 def _reading(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
-    def read(self: _Repeated, *args: Any, **kwargs: Any) -> Any:
+    def read(self: SizedList, *args: Any, **kwargs: Any) -> Any:
         return method(self.decided(), *args, **kwargs)
 
     return read
 
 
 for _name in (
-    *("__iter__", "__len__", "__contains__", "__reversed__", "__repr__", "__eq__", "__ne__"),
+    *(
+        "__getitem__",
+        "__iter__",
+        "__len__",
+        "__contains__",
+        "__reversed__",
+        "__repr__",
+        "__eq__",
+        "__ne__",
+    ),
     *(
         "__lt__",
         "__le__",
@@ -92,7 +176,12 @@ for _name in (
     ),
     *("sort", "reverse", "copy", "clear"),
 ):
-    setattr(_Repeated, _name, _reading(_name))
+    setattr(SizedList, _name, _reading(_name))
+for _name in (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "floordiv", "mod", "eq", "ne"),
+    *("lt", "le", "gt", "ge", "neg"),
+):
+    setattr(_ValuesOfArray, f"__{_name}__", _as_array(f"__{_name}__"))
 
 
 class RepeatedLists(Reader):
@@ -103,17 +192,30 @@ class RepeatedLists(Reader):
         self._block = contextlib.ExitStack()
 
     def wants(self, func: Callable[..., Any]) -> bool:
-        """True for all functions after a list was repeated."""
-        return self._has_some
+        """True for all functions after such a list was made."""
+        return self._has_some or func is torch.Tensor.numpy
 
     def __enter__(self) -> RepeatedLists:
         for name in ("__mul__", "__rmul__"):
             times = self._times(getattr(torch.SymInt, name))
             self._block.enter_context(swapped(torch.SymInt, name, times))
+        # no mode of torch is told of these
+        for name, other in (("new", _new), ("tolist", self._tolist)):
+            function = other(getattr(FakeTensor, name))
+            self._block.enter_context(swapped(FakeTensor, name, function))
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._block.close()
+
+    def _tolist(self, of_torch: Callable[..., Any]) -> Callable[..., Any]:
+        def tolist(tensor: torch.Tensor) -> Any:
+            if not _has_values(tensor):
+                return of_torch(tensor)
+            self._has_some = True
+            return _Values(torch.clone(tensor))  # what is written to it later is not in the list
+
+        return tolist
 
     def _times(self, multiply: Callable[..., Any]) -> Callable[..., Any]:
         def times(number: torch.SymInt, other: Any) -> Any:
@@ -130,6 +232,11 @@ class RepeatedLists(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Makes a tensor of such a list; any other function decides about the number of its items."""
+        if func is torch.Tensor.numpy and _has_values(args[0]):
+            self._has_some = True
+            return _ValuesOfArray(args[0])
+        if func in _TAKE_VALUES and (values := _values_in(args)) is not None:
+            return _of_values(func, values, args, kwargs)
         is_new = func is torch.Tensor.new_tensor
         before, after = args[:is_new], args[is_new:]
         is_known = is_new or func in (*LIST_TAKERS, *_JOINS)
@@ -140,22 +247,72 @@ class RepeatedLists(Reader):
             numbers: list[Any] = [1] * made.dim()
             numbers[dim] = number
             return made.repeat(*numbers)
-        args, kwargs = tree_map_only(_Repeated, _plain, (args, kwargs))
+        args, kwargs = tree_map_only(SizedList, _plain, (args, kwargs))
         return func(*args, **kwargs)
 
     def plain(self, result: Any) -> Any:
         """The result of a model with plain lists."""
-        return tree_map_only(_Repeated, _plain, result) if self._has_some else result
+        return tree_map_only(SizedList, _plain, result) if self._has_some else result
 
 
-def _plain(repeated: _Repeated) -> list[Any]:
+def _plain(repeated: SizedList) -> list[Any]:
     return list(repeated)
 
 
+def _has_values(tensor: Any) -> bool:
+    """True for ints of a trace in one dimension, of which torch does not know the values."""
+    is_row = type(tensor) is FakeTensor and tensor.ndim == 1 and tensor.dtype in _INTS
+    return is_row and tensor.constant is None and bool(_number_of(tensor.shape[0]))
+
+
+def _number_of(size: Any) -> int | None:
+    """The number that a size is in the example; None where it is not known."""
+    number = size.node.hint if isinstance(size, torch.SymInt) else size
+    return number if type(number) is int else None
+
+
+def _values_in(args: tuple[Any, ...]) -> _Values | None:
+    found = [one for one in args[:2] if isinstance(one, _Values) and not one.is_plain]
+    return found[0] if found else None
+
+
+def _new(of_torch: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``x.new(values)``, an older name of ``new_tensor``."""
+
+    def new(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        is_of_values = len(args) == 1 and not kwargs and _values_in(args) is not None
+        return tensor.new_tensor(*args) if is_of_values else of_torch(tensor, *args, **kwargs)
+
+    return new
+
+
+def _of_values(
+    func: Callable[..., Any], values: _Values, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The tensor that is made of the values of another one, or the rows that are packed by them."""
+    tensor = values.tensor
+    if func is torch.nn.utils.rnn.pack_padded_sequence:
+        return func(args[0], tensor.cpu(), *args[2:], **kwargs)
+    if func is torch.Tensor.new_tensor:
+        kwargs = {"dtype": args[0].dtype, "device": args[0].device, **kwargs}
+    of_list = tensor.dtype if isinstance(values, _ValuesOfArray) else torch.int64
+    device = kwargs.get("device") or torch.get_default_device()
+    return torch.clone(tensor).to(device, kwargs.get("dtype") or of_list)
+
+
+#: what makes a tensor of such values, and what packs rows by them
+_TAKE_VALUES = frozenset(
+    {*LIST_TAKERS, torch.Tensor.new_tensor} | {torch.nn.utils.rnn.pack_padded_sequence}
+)
+_INTS = (torch.int64, torch.int32)
+
+
 REPEATED_LISTS = Repair(
-    "repeated lists",
+    "lists of sizes",
     "`[0] * len(x)` makes a constant of the size: Python repeats a list by a plain number. Such a list knows"
-    " how often it repeats what, and `torch.tensor` and `torch.cat` repeat their results.",
+    " how often it repeats what, and `torch.tensor` and `torch.cat` repeat their results. The values of a tensor in"
+    " a list or an array (`lengths.tolist()`, `lengths.numpy()`) are this tensor again where a tensor is made of them"
+    " or rows are packed by them.",
     until="tests/repairs/test_repeated_lists.py::test_any_number_of_items_is_served",
     link="https://docs.python.org/3/reference/datamodel.html#object.__rmul__",
     always=True,

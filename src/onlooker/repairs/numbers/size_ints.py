@@ -63,6 +63,7 @@ __all__ = [
     "ints_of_floats_are_values",
     "ints_stay_sizes",
     "is_asked_at",
+    "is_sized",
     "length_of",
     "plain_of",
     "specializes_int",
@@ -197,6 +198,8 @@ def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Cal
     """``min`` or ``max``, which of two floats is no decision of the trace."""
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and is_sized(args[0]) and hasattr(args[0], "extreme"):
+            return args[0].extreme(of_python.__name__)
         floats = [isinstance(value, (builtins.float, torch.SymFloat)) for value in args]
         is_symbolic = any(isinstance(value, torch.SymFloat) for value in args)
         if len(args) > 1 and not kwargs and is_symbolic and all(floats):
@@ -204,6 +207,17 @@ def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Cal
         return getattr(builtins, of_python.__name__)(*args, **kwargs)
 
     return extreme
+
+
+def is_sized(value: Any) -> bool:
+    """True for a list of which a size says how many items it has (:mod:`.repeated_lists`)."""
+    return (
+        isinstance(value, list)
+        and getattr(type(value), "is_plain", None) is False
+        and not (
+            value.is_plain  # type: ignore[attr-defined]
+        )
+    )
 
 
 def _divmod(left: Any, right: Any) -> Any:
@@ -214,9 +228,11 @@ def _divmod(left: Any, right: Any) -> Any:
 
 
 def length_of(value: Any) -> Any:
-    """``len``, which of a tensor is its first size."""
+    """``len``, which of a tensor is its first size, and of a list of as many items this size."""
     if isinstance(value, torch.Tensor) and value.ndim:
         return value.shape[0]
+    if is_sized(value):
+        return value.number
     return builtins.len(value)
 
 

@@ -365,3 +365,28 @@ def test_the_smaller_size_by_numpy_is_no_branch(function: Callable[[torch.Tensor
     for length in (*OTHERS, 40):
         x = torch.randn(2, length, 4)
         torch.testing.assert_close(program(x), function(x))
+
+
+class KeepsTables(torch.nn.Module):
+    """Keeps a table for each size in a dict of its own, by two sizes: the positions of SAM 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[tuple[int, int], torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = (x.shape[1], x.shape[2])
+        if key in self.tables:
+            return x * self.tables[key]
+        table = torch.arange(float(key[0]))[:, None] * torch.arange(key[1])
+        self.tables[key] = table
+        return x * table
+
+
+def test_a_model_that_keeps_a_table_for_two_sizes_is_served_for_seen_sizes() -> None:
+    model = KeepsTables().eval()
+    program = program_of(model)
+    for batch, length in SEEN:
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+    assert {type(size) for key in model.tables for size in key} == {int}

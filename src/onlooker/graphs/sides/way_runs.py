@@ -117,7 +117,7 @@ class WayRuns:
     ) -> None:
         self.search, self.lab, self.known = search, lab, known
         self.names, self.empty, self.before = names, empty or {}, before
-        #: True once the model was found to compute otherwise when it is not traced
+        #: True once the model was found to compute otherwise when it is not traced; then its state is looked at too
         self.in_a_trace = False
         #: the tensors that the model held when the last run began; None where these are unknown
         self._held: list[torch.Tensor] | None = None
@@ -216,9 +216,10 @@ class WayRuns:
             left = model.lifted(lambda path, value: values.get(path))
         elif self.before is not None:
             self.lab.subject(copy_tensors(self.before))
-        begun = Snapshot.of(model, copies=False)
-        is_known = begun.is_whole and not isinstance(model, Stateful)
-        self._held = [*begun.tensors.values()] if is_known else None
+        self._held = None
+        if self.in_a_trace and not isinstance(model, Stateful):
+            begun = Snapshot.of(model, copies=False)
+            self._held = [*begun.tensors.values()] if begun.is_whole else None
         with left, self.reading(recorder, symbols, hits, loops):
             yield
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from ..core.support.kinds import is_number
 
 __all__ = ["DECIDING", "POSITIONS", "THRESHOLDS", "numbers_in", "operator_name"]
@@ -41,7 +39,7 @@ THRESHOLDS = frozenset(
     }
 )
 #: operators that do what others do
-_OTHER_NAMES = {torch.clip.__name__: torch.clamp.__name__}
+_OTHER_NAMES = {"clip": "clamp"}
 #: of operators that choose, the place of the argument that is compared
 DECIDING = {"where": 0, "masked_fill": 1}
 #: operators whose numbers tell positions apart

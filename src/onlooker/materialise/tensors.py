@@ -14,9 +14,9 @@ from ..pytrees.unusual import unusual
 
 __all__ = ["filled_tensor", "resized"]
 
-#: how much each repetition of observed floats differs from the one before, so that rows can be told
-#: apart
-_STEP = 0.0625
+#: how much each repetition of observed floats is less than the one before, so that rows can be told
+#: apart; no quotient of one repetition and the difference of two is a whole number
+_STEP = 0.0703125
 
 
 def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) -> torch.Tensor:

@@ -98,3 +98,30 @@ def test_an_int_of_zero_is_served_where_the_graph_gives_what_the_model_gives(nam
     else:
         with pytest.raises(RejectedCallError):
             program(x, 0)
+
+
+class Bags(torch.nn.Module):
+    """Rows of ids between bounds, beside a row of numbers each: for one bound and ids torch ends the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(11, 4, mode="max", include_last_offset=True, padding_idx=0)
+
+    def forward(self, numbers: torch.Tensor, ids: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+        return self.bag(ids, bounds) + numbers
+
+
+def test_packed_rows_with_bounds_are_never_none() -> None:
+    def call(*lengths: int) -> tuple[torch.Tensor, ...]:
+        bounds = torch.tensor([0, *lengths]).cumsum(0)
+        return torch.randn(len(lengths), 4), torch.arange(int(bounds[-1])) % 10 + 1, bounds
+
+    model, observer = Bags().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for lengths in ((2, 3), (1, 4, 2), (3, 1, 1, 2)):
+            model(*call(*lengths))
+    program = observer.export()
+    assert program.verify().verified
+    for lengths in ((1,), (5, 2), (1, 2, 3, 4, 5)):
+        asked = call(*lengths)
+        torch.testing.assert_close(program(*asked), model(*asked))

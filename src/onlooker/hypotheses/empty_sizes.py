@@ -31,7 +31,7 @@ class EmptySizes(Family):
         """The draft with the axes at which the model takes 0."""
         plan = self._draft.plan()
         calls = Calls(plan, self._samples)
-        names = self._open(plan) if self._samples else []
+        names = self._open(plan, calls) if self._samples else []
         empty = [name for name in names if self._takes_empty(calls, [name])]
         if len(empty) > 1 and not self._takes_empty(calls, empty):
             empty = empty[:1]  # the batch, where there is one: it stands first
@@ -39,14 +39,17 @@ class EmptySizes(Family):
         if axes:
             yield replace(self._draft, empty=self._draft.empty | frozenset(axes))
 
-    def _open(self, plan: Plan) -> list[str]:
+    def _open(self, plan: Plan, calls: Calls) -> list[str]:
         """The symbols that are sizes of tensors alone, or ints alone, and that nothing limits to 1 and
-        more.
+        more. Packed rows with bounds are none of them: rows of no bounds beside items are no call, and kernels
+        of torch end the process for one.
         """
         overrides = self._draft.overrides
         numbers = {name for leaf in plan.inputs if leaf.value for name in leaf.value.symbols}
         sizes = {name for leaf in plan.inputs for size in leaf.shape for name in size.symbols}
+        bounds = [leaf for leaf in plan.inputs if calls.domains.of(leaf.path).last_is is not None]
         closed = {*(numbers & sizes), *overrides.ranges}
+        closed.update(name for leaf in bounds for name in leaf.shape[-1].symbols)
         return [
             symbol.name
             for symbol in plan.symbols

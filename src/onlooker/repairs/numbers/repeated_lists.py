@@ -178,8 +178,9 @@ for _name in (
 ):
     setattr(SizedList, _name, _reading(_name))
 for _name in (
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "floordiv", "mod", "eq", "ne"),
-    *("lt", "le", "gt", "ge", "neg"),
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "neg"),
 ):
     setattr(_ValuesOfArray, f"__{_name}__", _as_array(f"__{_name}__"))
 
@@ -209,8 +210,8 @@ class RepeatedLists(Reader):
         self._block.close()
 
     def _tolist(self, of_torch: Callable[..., Any]) -> Callable[..., Any]:
-        def tolist(tensor: torch.Tensor) -> Any:
-            if not _has_values(tensor):
+        def tolist(tensor: FakeTensor) -> Any:
+            if not _has_values(tensor) or tensor.constant is not None:  # torch knows its values
                 return of_torch(tensor)
             self._has_some = True
             return _Values(torch.clone(tensor))  # what is written to it later is not in the list
@@ -237,6 +238,8 @@ class RepeatedLists(Reader):
             return _ValuesOfArray(args[0])
         if func in _TAKE_VALUES and (values := _values_in(args)) is not None:
             return _of_values(func, values, args, kwargs)
+        if func in _INDEXED:
+            args = tree_map_only(_Values, _as_index, args)
         is_new = func is torch.Tensor.new_tensor
         before, after = args[:is_new], args[is_new:]
         is_known = is_new or func in (*LIST_TAKERS, *_JOINS)
@@ -259,10 +262,14 @@ def _plain(repeated: SizedList) -> list[Any]:
     return list(repeated)
 
 
+def _as_index(values: _Values) -> torch.Tensor:
+    return torch.tensor(list(values)) if values.is_plain else values.tensor
+
+
 def _has_values(tensor: Any) -> bool:
-    """True for ints of a trace in one dimension, of which torch does not know the values."""
+    """True for ints of a trace in one dimension."""
     is_row = type(tensor) is FakeTensor and tensor.ndim == 1 and tensor.dtype in _INTS
-    return is_row and tensor.constant is None and bool(_number_of(tensor.shape[0]))
+    return is_row and bool(_number_of(tensor.shape[0]))
 
 
 def _number_of(size: Any) -> int | None:
@@ -289,10 +296,8 @@ def _new(of_torch: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 def _of_values(
     func: Callable[..., Any], values: _Values, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The tensor that is made of the values of another one, or the rows that are packed by them."""
+    """The tensor that is made of the values of another one."""
     tensor = values.tensor
-    if func is torch.nn.utils.rnn.pack_padded_sequence:
-        return func(args[0], tensor.cpu(), *args[2:], **kwargs)
     if func is torch.Tensor.new_tensor:
         kwargs = {"dtype": args[0].dtype, "device": args[0].device, **kwargs}
     of_list = tensor.dtype if isinstance(values, _ValuesOfArray) else torch.int64
@@ -300,10 +305,9 @@ def _of_values(
     return torch.clone(tensor).to(device, kwargs.get("dtype") or of_list)
 
 
-#: what makes a tensor of such values, and what packs rows by them
-_TAKE_VALUES = frozenset(
-    {*LIST_TAKERS, torch.Tensor.new_tensor} | {torch.nn.utils.rnn.pack_padded_sequence}
-)
+#: what makes a tensor of such values, and what takes them as an index
+_TAKE_VALUES = frozenset({*LIST_TAKERS, torch.Tensor.new_tensor})
+_INDEXED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
 _INTS = (torch.int64, torch.int32)
 
 

@@ -10,8 +10,6 @@ the block such a tensor remembers which size it is, and a tensor of several size
     for height, width in shapes:                            h, w in the first step
     shapes[1, 0] = n                                        [[h, w], [n, w // 2]]
 
-``counts.cpu().numpy()``, which torch refuses, is an array of the numbers that ``tolist()`` has.
-
 A quotient of sizes is a float, and remembers both until it is rounded, as in the padding of a
 convolution with a step:
 
@@ -164,8 +162,6 @@ class SizeTensors(Reader):
                 return numbers
         if self.floats_decide and func in _READS and _is_of_sizes(args[0]):
             return _checked_number(args[0])
-        if func is torch.Tensor.numpy and _is_list(args[0]):
-            return _numbers_in(args[0])
         written = None
         if func is torch.Tensor.__setitem__ and _SIZES in vars(args[0]):
             written = _sizes_after(*args)
@@ -183,19 +179,6 @@ class SizeTensors(Reader):
             has_size = any(isinstance(value, torch.SymInt) for value in args)
             self.meets_unknown |= has_size and not result.ndim and result.item_memo is None
         return result
-
-
-def _is_list(tensor: Any) -> bool:
-    """True for a tensor of a trace that stands for a few ints."""
-    is_list = type(tensor) is FakeTensor and tensor.dtype == torch.int64 and tensor.ndim == 1
-    return is_list and not (isinstance(tensor.shape[0], int) and tensor.shape[0] > _MOST_SIZES)
-
-
-def _numbers_in(tensor: torch.Tensor) -> Sizes:
-    """The ints of a tensor as an array that nothing writes to: torch gives none in a trace."""
-    numbers = numpy.array([one.item() for one in tensor], dtype=object)
-    numbers.flags.writeable = False
-    return numbers
 
 
 def _is_of_trace(value: Any) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -217,6 +219,14 @@ def packed(x, lengths, layer=None):
     return pad_packed_sequence(layer(rows)[0], batch_first=True)[0]
 
 
+def kinds(x, lengths):
+    items, array = lengths.tolist(), lengths.numpy()
+    known = [type(items) is list, isinstance(items, list), isinstance(array, np.ndarray), type(array) is np.ndarray]
+    known += [not isinstance(array, list), not isinstance(items, (tuple, np.ndarray))]
+    assert all(known), known
+    return x * torch.tensor(items)[:, None, None] + torch.as_tensor(array).sum()
+
+
 def made_again(x, lengths):
     return x * torch.tensor(lengths.tolist())[:, None, None], torch.as_tensor(lengths.int().numpy()) + lengths.shape[0]
 
@@ -244,12 +254,17 @@ def changed_values(x, lengths):
     return x * torch.tensor(numbers)[:, None, None]
 
 
+def copied(x, lengths):
+    numbers = copy.deepcopy(lengths.tolist())
+    return x * torch.tensor(copy.copy(numbers))[:, None, None]
+
+
 def as_array(x, lengths):
     numbers = lengths.numpy()
     return x * torch.tensor((numbers * 2 + 1).tolist())[:, None, None]
 
 
-FREE, NUMBERED = (masked, packed, made_again, written_later, greatest), (read, changed_values, as_array)
+FREE, NUMBERED = (masked, packed, kinds, made_again, written_later, greatest), (read, changed_values, copied, as_array)
 
 
 class OfLengths(torch.nn.Module):

@@ -815,7 +815,8 @@ class Kinds(nn.Module):
     # asks for the types of numbers in the file in which it calls them
     def forward(self, x: Tensor) -> Tensor:
         known = [type(2) is int, type(2.0) in (int, float), type(x.shape[0]) == int, type(True) is not int]
-        assert all(known)
+        known += [type(x.shape[0]).__name__ == "int", str(type(2.0)) == "<class 'float'>"]
+        assert all(known), known
         windows = x.repeat(16, 1)
         rows = int(windows.shape[0] / (16 * 16 / 4 / 4))
         return windows.view(rows, 16, -1).sum(1) * FACTORS[type(rows)] * FACTORS[type(rows / 2)]

@@ -28,6 +28,8 @@ Step = tuple[Any, Any, dict[str, Any], Any]
 _TAKING = frozenset({"slice", "narrow", "select"})
 
 #: marks of operators by whose results Python learns of values: their numbers, or their shapes
+#: the ints that Python puts into a tensor for a function, and so many of them
+_INTS, _FEW = (torch.int64, torch.int32), 4
 _VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 
@@ -102,15 +104,16 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def made_by_python(steps: Sequence[Step], others: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The tensors of a run that no operator made, and that are none of ``others``: Python made them of
-    numbers, as ``torch.IntTensor([4])``.
+    """The few ints in tensors of a run that no operator made, and that are none of ``others``: Python made
+    them of numbers, as ``torch.IntTensor([4])``.
     """
     known = set(map(_memory, others))
     for _, args, kwargs, result in _with_bodies(steps):
         for tensor in _tensors_of(args, kwargs):
             if _memory(tensor) not in known:
                 known.add(_memory(tensor))
-                yield tensor
+                if tensor.dtype in _INTS and tensor.numel() <= _FEW:
+                    yield tensor
         known.update(map(_memory, _tensors_in((result,))))
 
 

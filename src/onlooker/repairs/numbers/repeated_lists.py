@@ -23,7 +23,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import torch
@@ -43,6 +43,8 @@ _JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
 class SizedList(list[Any]):
     """A list with a ``number`` of items that is a size; as a plain list it has those of the example."""
 
+    #: the type that it is outside of a trace
+    stands_for: ClassVar[type] = list
     number: torch.SymInt | int
     #: True once something decided about the number of items: it may have changed the list too
     is_plain = False
@@ -60,6 +62,9 @@ class SizedList(list[Any]):
 
     def __radd__(self, other: list[Any]) -> list[Any]:
         return other + list(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, (list(self),)  # a copy is a plain list
 
 
 class _Repeated(SizedList):
@@ -98,6 +103,8 @@ class _Values(SizedList):
 
 class _ValuesOfArray(_Values):
     """The values of a tensor as an array of NumPy, which decides where it is more than a list of values."""
+
+    stands_for = numpy.ndarray
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         numbers = numpy.array(list(self.decided()), dtype=object)

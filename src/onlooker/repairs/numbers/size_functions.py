@@ -56,6 +56,7 @@ from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import free_unbacked_symbols
 from ...torch_internals.tracing import proxy_tensor
 from ..repair import Attempt, Repair, Retry
+from .repeated_lists import SizedList
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of, type_in
 
 __all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
@@ -258,13 +259,17 @@ class _Type(metaclass=_OfTypes):
         kind = type(value)
         if bases_and_names:
             return type(value, *bases_and_names, **options)
+        if issubclass(kind, SizedList):
+            return kind.stands_for
         if kind is FakeTensor:
             return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
         return type_in(sys._getframe(1).f_globals, _PLAIN_KINDS.get(kind, kind))
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:
-    """``isinstance``, which answers for a symbolic number as outside of a trace."""
+    """``isinstance``, which answers for a symbolic number, and for a list of values, as outside of a trace."""
+    if isinstance(value, SizedList):
+        return issubclass(value.stands_for, kinds)
     plain = _PLAIN_KINDS.get(type(value))
     return isinstance(value, kinds) or (plain is not None and issubclass(plain, kinds))
 

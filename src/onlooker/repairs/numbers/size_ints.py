@@ -132,6 +132,12 @@ class Float(float, metaclass=_OfFloats):
         return builtins.float(value)
 
 
+for _kind, _plain in ((_Int, builtins.int), (Float, builtins.float)):
+    # a model may ask for the name of a type
+    _kind.__name__, _kind.__qualname__ = _plain.__name__, _plain.__qualname__
+    _kind.__module__ = _plain.__module__
+
+
 def _number_of(value: Any) -> Any:
     """The number that a tensor of a trace with one number has; anything else as it is."""
     is_number = isinstance(value, FakeTensor) and value.numel() == 1

@@ -27,9 +27,9 @@ Step = tuple[Any, Any, dict[str, Any], Any]
 #: those that take places of one axis
 _TAKING = frozenset({"slice", "narrow", "select"})
 
-#: marks of operators by whose results Python learns of values: their numbers, or their shapes
 #: the ints that Python puts into a tensor for a function, and so many of them
 _INTS, _FEW = (torch.int64, torch.int32), 4
+#: marks of operators by whose results Python learns of values: their numbers, or their shapes
 _VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 

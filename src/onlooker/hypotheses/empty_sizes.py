@@ -41,8 +41,8 @@ class EmptySizes(Family):
 
     def _open(self, plan: Plan, calls: Calls) -> list[str]:
         """The symbols that are sizes of tensors alone, or ints alone, and that nothing limits to 1 and
-        more. Packed rows with bounds are none of them: rows of no bounds beside items are no call, and kernels
-        of torch end the process for one.
+        more. The number of packed rows is no such symbol: without rows their items would be left over, and
+        kernels of torch end the process for such a call.
         """
         overrides = self._draft.overrides
         numbers = {name for leaf in plan.inputs if leaf.value for name in leaf.value.symbols}

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -194,17 +195,18 @@ class _SymbolicRun:
         return self._replaced(sympy.sympify(expression_of(self._sizes[axis], as_made=True)))
 
     def _replaced(self, expression: Any) -> Any:
-        """An expression with what torch has put in the place of its symbols, but for numbers: one of these
-        may come from an operator that takes no symbol.
-        """
-        places = {
-            symbol: sympy.sympify(other)
-            for symbol, other in self.environment.replacements.items()
-            if not sympy.sympify(other).is_number
-        }
-        while not places.keys().isdisjoint(expression.free_symbols):
-            expression = expression.xreplace(places)
+        """An expression with what torch has put in the place of its symbols."""
+        while not self._places.keys().isdisjoint(expression.free_symbols):
+            expression = expression.xreplace(self._places)
         return expression
+
+    @cached_property
+    def _places(self) -> dict[Any, Any]:
+        """What torch has put in the place of symbols when the run ended, but for numbers: one of these may
+        come from an operator that takes no symbol.
+        """
+        found = {s: sympy.sympify(other) for s, other in self.environment.replacements.items()}
+        return {symbol: other for symbol, other in found.items() if not other.is_number}
 
     def _equations(self) -> Iterator[tuple[Any, Any]]:
         """Both sides of what was asked to be equal, and of which torch did not put one in the place of the

@@ -36,6 +36,7 @@ Table: TypeAlias = "dict[Any, Any] | list[Any]"
 _INFO = functools._lru_cache_wrapper.cache_info
 #: so many tables, so deep in each other, are looked at
 _MOST_TABLES, _DEEPEST = 4096, 2
+#: the types of values that hold no tensors
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None), FunctionType, type, ModuleType})
 #: packages whose functions remember no tensor of a model
 _LIBRARIES = frozenset({"numpy", "torch", __name__.partition(".")[0]})

@@ -30,7 +30,7 @@ from ...model_source.frames import looked_up
 from ...model_source.source_tests import expressions_around
 from .size_ints import RangeOfSizes
 
-__all__ = ["LIST_TAKERS", "RangeTensors"]
+__all__ = ["LIST_TAKERS", "RangeTensors", "hint_of"]
 
 #: the functions that make a tensor of a list
 LIST_TAKERS = (torch.tensor, torch.as_tensor)
@@ -72,7 +72,7 @@ class RangeTensors:
         """Returns a list of the numbers of a ``range`` that a frame of a model asks for, where the
         source makes a tensor of it; None elsewhere.
         """
-        length, first = count.node.hint, _hint(start)
+        length, first = count.node.hint, hint_of(start)
         if type(length) is not int or first is None or length < _FEWEST:
             return None
         if not _becomes_tensor(frame):
@@ -121,7 +121,7 @@ def _items(numbers: _Numbers, first: int, length: int) -> Iterator[_Item]:
         yield item
 
 
-def _hint(size: Any) -> int | None:
+def hint_of(size: Any) -> int | None:
     """The plain number of a size in the example; None where it is not known."""
     number = size.node.hint if isinstance(size, torch.SymInt) else size
     return number if type(number) is int else None

@@ -33,7 +33,8 @@ from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.trees import tree_map_only
 from ..repair import Repair
 from ..trace_mode import Reader
-from .range_tensors import LIST_TAKERS
+from .range_tensors import LIST_TAKERS, hint_of
+from .size_tensors import holds_ints
 
 __all__ = ["REPEATED_LISTS", "RepeatedLists"]
 
@@ -90,7 +91,7 @@ class _Values(SizedList):
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.number = tensor, tensor.shape[0]
-        super().__init__([_UNREAD] * (_number_of(self.number) or 0))
+        super().__init__([_UNREAD] * (hint_of(self.number) or 0))
 
     def fill(self) -> None:
         """Reads the values one by one."""
@@ -275,14 +276,7 @@ def _as_index(values: _Values) -> torch.Tensor:
 
 def _has_values(tensor: Any) -> bool:
     """True for ints of a trace in one dimension."""
-    is_row = type(tensor) is FakeTensor and tensor.ndim == 1 and tensor.dtype in _INTS
-    return is_row and bool(_number_of(tensor.shape[0]))
-
-
-def _number_of(size: Any) -> int | None:
-    """The number that a size is in the example; None where it is not known."""
-    number = size.node.hint if isinstance(size, torch.SymInt) else size
-    return number if type(number) is int else None
+    return holds_ints(tensor) and tensor.ndim == 1 and bool(hint_of(tensor.shape[0]))
 
 
 def _values_in(args: tuple[Any, ...]) -> _Values | None:
@@ -315,7 +309,6 @@ def _of_values(
 #: what makes a tensor of such values, and what takes them as an index
 _TAKE_VALUES = frozenset({*LIST_TAKERS, torch.Tensor.new_tensor})
 _INDEXED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
-_INTS = (torch.int64, torch.int32)
 
 
 REPEATED_LISTS = Repair(

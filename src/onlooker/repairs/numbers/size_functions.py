@@ -61,6 +61,7 @@ from .size_ints import SIZE_INTS, builtins_swapped, plain_of, type_in
 
 __all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
 
+#: the package of this file
 _OURS = __name__.partition(".")[0]
 #: what torch says where a size is a key
 UNHASHABLE = "unhashable type: non-nested SymInt"

@@ -47,7 +47,6 @@ from ...torch_internals.sizes import (
     free_unbacked_symbols,
     statically_known_true,
 )
-from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .by_values import BY_VALUES, UncheckedBranchError
@@ -58,6 +57,7 @@ __all__ = [
     "FLOATS_DECIDE",
     "SIZE_TENSORS",
     "SizeTensors",
+    "holds_ints",
     "numbers_in_buffers",
 ]
 
@@ -142,15 +142,15 @@ class SizeTensors(Reader):
         self.ranges = RangeTensors() if ranges is None else ranges
         self.meets_unknown = False
         for buffer, number in buffers:
-            if _holds_ints(buffer) and not buffer.is_inference():
+            if holds_ints(buffer) and not buffer.is_inference():
                 setattr(buffer, _NUMBER, (number, buffer._version))
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Remembers with a result the size that it is."""
-        if func in _TAKES_ARRAYS and any(map(_is_of_trace, tree_leaves(args))):
-            args = tree_map_only(numpy.ndarray, _tensor_of, args)
+        if func in _TAKES_ARRAYS:
+            args = tuple(map(_with_tensors, args))
         if func is torch.as_tensor and args and _has_sizes(args[0]):
             func = torch.tensor  # the other one makes them numbers
         if func is torch.Tensor.new_tensor and _has_sizes(args[1:]):
@@ -173,7 +173,7 @@ class SizeTensors(Reader):
         _remember_quotient(result, func, args, kwargs)
         if func in _APART:
             _remember_rows(result, args, kwargs)
-        elif _holds_ints(result):
+        elif holds_ints(result):
             is_blank = func in _BLANKS and result.ndim
             _remember(result, _zeros_as(result) if is_blank else _computed(func, args, kwargs))
             has_size = any(isinstance(value, torch.SymInt) for value in args)
@@ -181,15 +181,13 @@ class SizeTensors(Reader):
         return result
 
 
-def _is_of_trace(value: Any) -> bool:
-    """True for an array with numbers of a trace."""
+def _with_tensors(value: Any) -> Any:
+    """A tensor in the place of an array with numbers of a trace, also in a tuple or a list; another value as it is."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_with_tensors, value))
     is_array = isinstance(value, numpy.ndarray) and value.dtype == object
-    return is_array and all(map(is_size, value.flat))
-
-
-def _tensor_of(array: Sizes) -> Any:
-    """The numbers of an array of a trace as a tensor; any other array as it is."""
-    return torch.tensor(array.tolist()) if _is_of_trace(array) else array
+    is_of_trace = is_array and all(map(is_size, value.flat))
+    return torch.tensor(value.tolist()) if is_of_trace else value
 
 
 def _has_sizes(value: Any) -> bool:
@@ -222,7 +220,8 @@ def _checked_number(tensor: Any) -> float:
     return number
 
 
-def _holds_ints(value: Any) -> bool:
+def holds_ints(value: Any) -> bool:
+    """True for a tensor of a trace with ints that sizes fit into."""
     return type(value) is FakeTensor and value.dtype in (torch.int64, torch.int32)
 
 
@@ -392,7 +391,7 @@ def _sizes_of(value: Any) -> Sizes | None:
         known = [part for part in parts if part is not None]
         is_known = len(known) == len(value) and len({part.shape for part in known}) == 1
         return numpy.stack(known) if is_known else None
-    if not _holds_ints(value):
+    if not holds_ints(value):
         return None
     if value.constant is not None and value.constant.numel() <= _MOST_SIZES:
         with unset_fake_temporarily(), WithoutFunctions():  # in inference mode too

@@ -117,9 +117,15 @@ def _sources_of(model: Any) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _sources_behind(names: tuple[str, ...]) -> tuple[str, ...]:
-    own = [vars(sys.modules[name]) for name in filter(_is_open, names) if name in sys.modules]
-    named = {value.__module__ for space in own for value in space.values() if _is_source(value)}
-    return tuple(sorted(filter(_is_open, {*names, *named})))
+    found = set(names)
+    for space in _spaces_of(filter(_is_open, names)):
+        found.update(value.__module__ for value in space.values() if _is_source(value))
+    return tuple(sorted(filter(_is_open, found)))
+
+
+def _spaces_of(names: Iterable[str]) -> list[dict[str, Any]]:
+    """What Python modules of these names have, by name."""
+    return [vars(sys.modules[name]) for name in names if name in sys.modules]
 
 
 def _is_open(name: str) -> bool:
@@ -141,7 +147,7 @@ def _is_source(value: Any) -> bool:
 @functools.lru_cache(maxsize=64)
 def _caches_of(names: tuple[str, ...]) -> tuple[Cache, ...]:
     """The functions of some Python modules, and of the classes in them, that remember results."""
-    spaces = [vars(sys.modules[name]) for name in names if name in sys.modules]
+    spaces = _spaces_of(names)
     classes = [value for space in spaces for value in space.values() if isinstance(value, type)]
     found = [
         cache
@@ -189,10 +195,12 @@ def _tables_of(names: tuple[str, ...]) -> Iterator[tuple[Table, Table]]:
 @functools.lru_cache(maxsize=64)
 def _roots_of(names: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[Any]]:
     """The names of some Python modules, and the objects that they had when this was asked first."""
-    spaces = [vars(sys.modules[name]) for name in names if name in sys.modules]
-    values = (value for space in spaces for value in space.values() if type(value) not in _PLAIN)
-    roots = [one for one in values if type(one) in (dict, list) or _attributes_of(one) is not None]
-    return spaces, list({id(one): one for one in roots}.values())
+    spaces = _spaces_of(names)
+    roots: dict[int, Any] = {}
+    for value in (one for space in spaces for one in space.values()):
+        if type(value) in (dict, list) or _attributes_of(value) is not None:
+            roots[id(value)] = value
+    return spaces, list(roots.values())
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:

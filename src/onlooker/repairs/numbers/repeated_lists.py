@@ -113,17 +113,17 @@ class _ValuesOfArray(_Values):
         return numbers if dtype is None else numbers.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
-        if self.is_plain:
-            return getattr(self.__array__(), name)
-        if name in ("max", "min", "sum"):
-            return lambda *args, **kwargs: (
-                getattr(self.__array__(), name)(*args, **kwargs)
-                if args or kwargs
-                else self.extreme(name)
-            )
-        if name in ("shape", "size"):
-            return (self.number,) if name == "shape" else self.number
         return getattr(self.__array__(), name)
+
+    @property
+    def shape(self) -> tuple[Any]:
+        """The number of values, as the one dimension."""
+        return (self.number,)
+
+    @property
+    def size(self) -> Any:
+        """The number of values."""
+        return self.number
 
     def tolist(self) -> list[Any]:
         """The values as a list."""
@@ -138,6 +138,16 @@ def _as_array(name: str) -> Callable[..., Any]:
         return getattr(self.__array__(), name)(*args)
 
     return compute
+
+
+def _reducing(name: str) -> Callable[..., Any]:
+    def reduce(self: _ValuesOfArray, *args: Any, **kwargs: Any) -> Any:
+        is_of_tensor = not (args or kwargs or self.is_plain)
+        return (
+            self.extreme(name) if is_of_tensor else getattr(self.__array__(), name)(*args, **kwargs)
+        )
+
+    return reduce
 
 
 def _reading(name: str) -> Callable[..., Any]:
@@ -191,6 +201,8 @@ for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg"),
 ):
     setattr(_ValuesOfArray, f"__{_name}__", _as_array(f"__{_name}__"))
+for _name in ("max", "min", "sum"):
+    setattr(_ValuesOfArray, _name, _reducing(_name))
 
 
 class RepeatedLists(Reader):

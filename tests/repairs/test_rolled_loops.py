@@ -163,6 +163,47 @@ def parts_at_an_index(model: Loop, x: torch.Tensor) -> object:
     return state
 
 
+def without_gradients(model: Loop, x: torch.Tensor) -> object:
+    state = x.new_zeros(x.shape[0], 4)
+    for row in x.unbind(1):
+        with torch.no_grad():
+            state = model.cell(row, state)
+    return state
+
+
+def a_growing_state(model: Loop, x: torch.Tensor) -> object:
+    state = x[:, :1]
+    for t in range(x.shape[1]):
+        state = torch.cat([state, x[:, t : t + 1]], 1)
+    return state
+
+
+def grown_from_nothing(model: Loop, x: torch.Tensor) -> object:
+    state, rows = torch.zeros(x.shape[0], 4), torch.tensor([])
+    backwards = torch.zeros(0, 4)
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        rows = torch.cat((rows, state.unsqueeze(1), state.unsqueeze(1) * 2), dim=-2)
+        backwards = torch.concat([state, backwards])
+    return rows, backwards
+
+
+def grown_from_none(model: Loop, x: torch.Tensor) -> object:
+    state = rows = None
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        rows = state.unsqueeze(1) if rows is None else torch.cat((rows, state.unsqueeze(1)), dim=1)
+    return rows
+
+
+def joined_to_the_first(model: Loop, x: torch.Tensor) -> object:
+    rows, pairs = [x[:, :1]], [x[:, :1]]
+    for t in range(1, x.shape[1]):
+        rows.append((x[:, t] * 2).unsqueeze(1))
+        pairs.append(torch.cat([x[:, t : t + 1]] * 2, 1))
+    return torch.cat(rows, 1), torch.cat(pairs, 1)
+
+
 def chunks(model: Loop, x: torch.Tensor) -> object:
     """Chunks of 4 steps, as the layers of a hybrid model have them: the last one is padded."""
     length = x.shape[1]
@@ -210,6 +251,11 @@ ROLLED = {
         chunks,
         sums_of_parts,
         from_zero,
+        without_gradients,
+        a_growing_state,
+        grown_from_nothing,
+        grown_from_none,
+        joined_to_the_first,
     )
 }
 
@@ -229,6 +275,10 @@ def leaves(result: object) -> list[object]:
 SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reversed_indices", "parts_of_unbind"}
 
 
+#: their first step may be the only one
+WITH_FIRST = (the_first_is_given, grown_from_none, joined_to_the_first)
+
+
 @pytest.mark.parametrize(
     "run",
     [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
@@ -238,7 +288,7 @@ SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reve
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
-    assert len(program.graphs) == (2 if run is the_first_is_given else 1)  # which may have no step
+    assert len(program.graphs) == (2 if run in WITH_FIRST else 1)
     for batch, n in ((3, 1), (1, 1), (3, 2), (1, 3), (3, 9), (3, 40)):
         with torch.no_grad():
             expected = model(rand(batch, n, 3))
@@ -440,11 +490,27 @@ def it_ends_early(model: Loop, x: torch.Tensor) -> object:
     return result
 
 
-def a_growing_state(model: Loop, x: torch.Tensor) -> object:
-    state = x[:, :1]
+def a_growing_state_counts(model: Loop, x: torch.Tensor) -> object:
+    state, rows = x[:, 0], x[:, :1]
     for t in range(x.shape[1]):
-        state = torch.cat([state, x[:, t : t + 1]], 1)
-    return state
+        state = state * 0 if rows.shape[1] > 8 else state * 0.5 + x[:, t]
+        rows = torch.cat([rows, state.unsqueeze(1)], 1)
+    return rows
+
+
+def a_growing_state_is_read(model: Loop, x: torch.Tensor) -> object:
+    rows = x[:, :1]
+    for t in range(x.shape[1]):
+        rows = torch.cat([rows, (x[:, t] + rows[:, -1]).unsqueeze(1)], 1)
+    return rows
+
+
+def a_growing_state_is_kept(model: Loop, x: torch.Tensor) -> object:
+    rows, kept = x[:, :1], []
+    for t in range(x.shape[1]):
+        rows = torch.cat([rows, x[:, t : t + 1]], 1)
+        kept.append(rows)
+    return kept[-1], kept[0]
 
 
 def another_first_step(model: Loop, x: torch.Tensor) -> object:
@@ -488,7 +554,9 @@ OTHERS = {
         a_step_is_read,
         the_input_is_written,
         it_ends_early,
-        a_growing_state,
+        a_growing_state_counts,
+        a_growing_state_is_read,
+        a_growing_state_is_kept,
         another_first_step,
         scaled_from_zero,
         a_product_from_zero,
@@ -511,6 +579,96 @@ def test_a_loop_that_is_no_scan_is_never_wrong(run: Callable[..., object]) -> No
         served += 1
         torch.testing.assert_close(got, model(rand(2, n, 3)), rtol=0, atol=1e-6)
     assert served
+
+
+def it_ends_by_values(model: Loop, x: torch.Tensor) -> object:
+    state, rows = torch.zeros(x.shape[0], 4), []
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        rows.append(state)
+        if (x[:, t] > 3).any():
+            break
+    return torch.stack(rows, 1)
+
+
+def another_first_way(model: Loop, x: torch.Tensor) -> object:
+    state = torch.zeros(x.shape[0], 3)
+    for row in x.unbind(1):
+        state = row if torch.all(state == 0) else torch.maximum(row, state * 0.5)
+    return state
+
+
+def two_ways(model: Loop, x: torch.Tensor) -> object:
+    for weight in (1, -1):
+        rows = []
+        for row in x.unbind(1):
+            rows.append(row * 2 if (weight * row).sum() > 0 else row + 1)
+        x = torch.stack(rows, 1)
+    return x
+
+
+def a_checked_distribution(model: Loop, x: torch.Tensor) -> object:
+    state, rows = torch.zeros(x.shape[0], 4), []
+    for row in x.unbind(1):
+        state = model.cell(row, state)
+        rows.append(torch.distributions.Normal(state, state.exp()).log_prob(state * 0.5))
+    return torch.stack(rows, 1)
+
+
+def decided_after_it(model: Loop, x: torch.Tensor) -> object:
+    state = torch.zeros(x.shape[0], 4)
+    for row in x.unbind(1):
+        state = model.cell(row, state)
+    return state * 2 if (state.abs() > 2).any() else state
+
+
+WAYS = {
+    run.__name__: run
+    for run in (it_ends_by_values, another_first_way, two_ways, a_checked_distribution, decided_after_it)
+}
+
+
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    assert any("is a scan of torch" in note for note in program.graphs[0].notes)
+    for batch, n in ((3, 3), (2, 9), (3, 40)):
+        with torch.no_grad():
+            torch.testing.assert_close(program(rand(batch, n, 3)), model(rand(batch, n, 3)), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("step", [0, 4, -1])
+@pytest.mark.parametrize("value", [5.0, -5.0, 0.0, float("nan")])
+@pytest.mark.one_in(6)
+def test_a_step_that_goes_another_way_is_never_wrong(run: Callable[..., object], step: int, value: float) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    x = rand(2, 9, 3)
+    x[:, step] = value
+    try:
+        expected = model(x)
+    except ValueError:  # of the distribution
+        with pytest.raises(RejectedCallError):
+            program(x)
+        return
+    with contextlib.suppress(RejectedCallError):
+        torch.testing.assert_close(program(x), expected, rtol=0, atol=1e-6, equal_nan=True)
+
+
+def another_third_way(model: Loop, x: torch.Tensor) -> object:
+    rows = []
+    for t, row in enumerate(x.unbind(1)):
+        rows.append(row * 2 if (row * (t - 2) ** 2).sum() > 0 else row + 1)
+    return torch.stack(rows, 1)
+
+
+def test_steps_of_the_watched_call_that_go_two_ways_are_no_scan() -> None:
+    model = Loop(another_third_way).eval()
+    program = exported(model)
+    assert not any("is a scan of torch" in note for note in program.graphs[0].notes)
+    torch.testing.assert_close(program(rand(3, 5, 3)), model(rand(3, 5, 3)))
 
 
 def test_a_loop_that_is_no_scan_is_named_with_the_reason() -> None:

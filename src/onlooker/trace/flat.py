@@ -195,7 +195,8 @@ class FlatRun:
         refused = (*request.refused_rows, *self.hits.ends.items())
         numbered = tuple(dict.fromkeys(self.loops.numbered))
         return Rolling(
-            rolled, self._n_steps, visited, refused, request.ends, numbered, request.not_rolled
+            *(rolled, self._n_steps, visited, refused, request.ends, numbered, request.not_rolled),
+            sides=tuple(self.loops.sides),
         )
 
     def is_of_steps(self, atom: Atom) -> bool:

@@ -19,7 +19,7 @@ from .lists_of_numbers import PartOfList
 from .step_indices import ItemRead, StepIndex
 from .steps import Loop, Place
 
-__all__ = ["LoopResults", "ResultsOfSteps"]
+__all__ = ["LoopResults", "ResultsOfSteps", "one_after_another"]
 
 #: of so many steps at either end of a loop a list may lack the results: ``results[1:]``, ``results[:-1]``
 _MOST_LEFT_OUT = 3
@@ -222,10 +222,8 @@ class LoopResults:
         stacked = run.stacked()
         is_stack = func is torch.stack
         dim = dim % (stacked.ndim if is_stack else stacked.ndim - 1)
-        whole = stacked.movedim(0, dim)
+        whole = stacked.movedim(0, dim) if is_stack else one_after_another(stacked, dim)
         before, after = tensors[: run.begin], tensors[run.end :]
-        if not is_stack:
-            whole = whole.flatten(dim, dim + 1)
         if not before and not after:
             # others may hold the tensor with these rows
             are_rows = run.loop.steps[-1][run.place[0]].rows is not None
@@ -268,6 +266,15 @@ class LoopResults:
         if not before and not after:
             return whole
         return torch.cat([*map(self.value, before), whole, *map(self.value, after)], dim)
+
+
+def one_after_another(results: torch.Tensor, dim: int) -> torch.Tensor:
+    """The results along the first dimension, one after another in their dimension ``dim``."""
+    if not dim:
+        return results.flatten(0, 1)
+    # of a tensor with gaps torch asks whether there is one step
+    whole = results.movedim(0, dim).clone(memory_format=torch.contiguous_format)
+    return whole.flatten(dim, dim + 1)
 
 
 def _end_of_row(origins: Sequence[ResultOrigin | None], begin: int) -> int:

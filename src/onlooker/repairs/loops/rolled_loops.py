@@ -30,6 +30,13 @@ Step 0 differs from step 1 in one place alone: it has a tensor from outside wher
 ``h`` after the loop is that of the last step, ``last``. A result of any other step, read alone, raises.
 A sum that begins with the number 0, as ``sum(x.unbind(1))`` does, begins with zeros.
 
+``rows = torch.cat([rows, row], 1)`` is no state of a scan, which keeps its shape: where no step reads ``rows``, the
+scan gives each ``row``, and they are joined to what ``rows`` was before the loop.
+
+A test of a tensor in a step, as ``if state.isnan().any():``, has the answer of the watched call, in the first step
+and in the others, and each step of the program demands it. So the trace has to know values
+(:mod:`onlooker.repairs.numbers.by_values`), which the results of a scan have as well then.
+
 The index is no int (:mod:`.step_indices`): it is added to, reads rows, computes floats and is a tensor beside
 tensors; whatever else is done with it raises, but for comparisons that are alike in all steps. Where the first
 step differs, as with ``if t == 0`` or with a state that is None before it, it is traced by itself, and the scan
@@ -57,8 +64,8 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import GEN_CREATED, getgeneratorstate
 from types import FrameType
 from typing import Any
@@ -134,6 +141,7 @@ class Rolling:
     ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too, three times
     where the last one alone is,
     ``numbered`` those of the loops whose steps read numbers, ``unrolled`` those that are as they were.
+    ``sides`` are the answers to tests of tensors in the steps of each loop, in the order of the loops.
     """
 
     lines: tuple[str, ...] = ()
@@ -143,6 +151,7 @@ class Rolling:
     ends: tuple[str, ...] = ()
     numbered: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
+    sides: tuple[tuple[str, Mapping[tuple[int, int], bool]], ...] = field(default=(), hash=False)
 
 
 class RolledLoops(Reader):
@@ -213,6 +222,9 @@ class RolledLoops(Reader):
         self._last: Loop | None = None
         #: the lines of loops whose steps read numbers
         self.numbered: list[str] = []
+        #: the answers to tests of tensors in the steps of each loop
+        self.sides: list[tuple[str, Mapping[tuple[int, int], bool]]] = []
+        self._like_sides = [] if like is None else [*like.sides]
         #: of each loop how many steps it has, and how many were run
         self._counts: list[tuple[Any, int]] = []
         self._results = LoopResults()
@@ -556,8 +568,14 @@ class RolledLoops(Reader):
                 self._unseen.enter_context(enable_python_dispatcher())  # as in a trace
                 self._unseen.enter_context(mode)
         loop.numbers = None if environment is None else StepNumbers(environment)
+        known = next((one for one in self._like_sides if one[0] == loop.line), None)
+        if known is not None:
+            self._like_sides.remove(known)
         self._recorder = StepRecorder(
-            self._results, of_numbers=self._like is not None, as_fake=as_fake
+            self._results,
+            of_numbers=self._like is not None,
+            as_fake=as_fake,
+            sides={} if known is None else known[1],
         )
         if environment is not None:
             self._unseen.enter_context(environment.ignore_fresh_unbacked_symbols())
@@ -569,7 +587,7 @@ class RolledLoops(Reader):
             self._loop = None
             loop.is_running = False
             self._unseen.close()
-            if not ended:
+            if not ended and not loop.needs_values:
                 loop.refused("it ends before its last step")
 
     def __exit__(self, *error: Any) -> None:
@@ -691,6 +709,7 @@ class RolledLoops(Reader):
                 self.scans.append(loop.line)
             if loop.numbers is not None and loop.numbers:
                 self.numbered.append(loop.line)
+                self.sides.append((loop.line, self._recorder.sides))
                 self._results.loops.append(loop)
             self._recorder.states.leave()
             self.rolled.append(loop.line)

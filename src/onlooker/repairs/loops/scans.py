@@ -11,17 +11,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
 
-from ...torch_internals.fake_tensors import is_fake
-from ...torch_internals.modes import WithoutFunctions
+from ...torch_internals.fake_tensors import give_value, has_values, is_fake, value_beside
+from ...torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ...torch_internals.sizes import expression_of, size_of, statically_known_true
 from ...torch_internals.tracing import scan_op
-from .loop_results import LoopResults
+from .loop_results import LoopResults, one_after_another
 from .step_numbers import NumberOrigin, StepSize, demanded
 from .step_recorder import Blanks
 from .steps import (
@@ -33,6 +33,7 @@ from .steps import (
     Place,
     Result,
     Size,
+    grows,
     leaves_of,
     mapped,
 )
@@ -57,16 +58,20 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         is_begin = all(step == others[0] for step in others)
         raise loop.refused("its steps differ", at_ends=is_begin)
     carries = _carries(loop, first, body, blanks)
+    body, grown = _without_grown(loop, body, carries, blanks)
     for number, leaf in carries:
         after = blanks[number].blanks[leaf].size if number in blanks else ()
         if _is_another(carries[number, leaf].shape, after) or _own_dims(loop, after):
             raise loop.refused("a state has another shape after a step")
     written = [operation for operation in body if operation.written is not None]
     stacked = [operation.written.place for operation in written if operation.written]
+    stacked += grown
     lasts: dict[Place, torch.Tensor] = {}
     # in the order of a step, so that two traces of a loop give the same scan
     parts: dict[Place, tuple[torch.Tensor, dict[int, int], int]] = {}
     for place, tensors in sorted(results.alive(loop).items()):
+        if place in grown:
+            continue
         last = tensors[-1]
         own = () if last is None else _own_dims(loop, last.shape)
         if last is not None and None not in tensors and own:
@@ -82,6 +87,8 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         elif last is not None and place not in carries:
             lasts[place] = last
     is_scan = _scan(loop, body, carries, lasts, list(dict.fromkeys(stacked)), parts)
+    for place, one in grown.items():
+        loop.finals[place] = one.joined(loop.stacked.pop(place))
     for operation in written:
         if operation.rows is not None and operation.written is not None:
             rows, index = operation.rows, operation.rows.index
@@ -89,6 +96,52 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
             values = values.flip(0) if index.each < 0 else values
             rows.whole().copy_(values.movedim(0, rows.place))
     return is_scan
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """A tensor to which each step adds rows in a dimension, at its end or in ``front``, and which no step reads
+    otherwise: ``begin`` is what it is before the loop.
+    """
+
+    begin: torch.Tensor
+    dim: int
+    is_front: bool
+
+    def joined(self, added: torch.Tensor) -> torch.Tensor:
+        """The tensor after the loop, of what all steps have ``added``, along the first dimension."""
+        dim = self.dim % (added.ndim - 1)
+        rows = one_after_another(added.flip(0) if self.is_front else added, dim)
+        return torch.cat([rows, self.begin] if self.is_front else [self.begin, rows], dim)
+
+
+def _without_grown(
+    loop: Loop,
+    body: Sequence[Operation],
+    carries: dict[Place, torch.Tensor],
+    blanks: Mapping[int, Blanks],
+) -> tuple[list[Operation], dict[Place, _Grown]]:
+    """A step in which ``rows = torch.cat([rows, row], 1)`` is ``torch.cat([row], 1)`` where no step reads the rows of
+    those before, and the tensors that grow so, which are not carried.
+    """
+    changed, grown = list(body), dict[Place, _Grown]()
+    read = [one.place for operation in body for one in leaves_of(operation.arguments, Result)]
+    for number, operation in enumerate(body):
+        place, before = (number, 0), Result(number, 0, before=True)
+        if not grows(operation, number) or read.count(place) != 1:
+            continue
+        (tensors, *rest), options = operation.arguments
+        others = [one for one in tensors if one != before]
+        is_front = tensors[-1] == before
+        dim = [*rest, *options.values(), Constant(int, 0)][0]
+        is_at_end = is_front or tensors[0] == before
+        sizes = blanks[number].blanks[0].size if number in blanks else ()
+        if not others or not is_at_end or type(dim.value) is not int or _own_dims(loop, sizes):
+            continue
+        grown[place] = _Grown(carries.pop(place), dim.value, is_front)
+        arguments = (others, *rest), options
+        changed[number] = replace(operation, arguments=arguments)
+    return changed, grown
 
 
 def _own_dims(loop: Loop, sizes: Sequence[Any]) -> tuple[int, ...]:
@@ -444,7 +497,39 @@ def _scanned(
         return [*results, *(one.clone() for one in unread)]
 
     stay = (*given[len(states) + len(read) :], *symbols.values())
-    return list(scan_op(body, states, read, stay))[: len(begun) + n_stacked]
+    results = list(scan_op(body, states, read, stay))
+    if any(map(has_values, given)):
+        _give_values(results, body, states, read, stay)
+    return results[: len(begun) + n_stacked]
+
+
+def _give_values(
+    results: Sequence[Any],
+    body: Callable[..., list[torch.Tensor]],
+    states: Sequence[Any],
+    read: Sequence[Any],
+    stay: Sequence[Any],
+) -> None:
+    """Runs all steps of the example with its values, and keeps them beside the results of a scan, of which torch
+    itself gives none: what the model decides by later needs them.
+
+    :raises RuntimeError: where a step of the example does not go the way that the body has
+    """
+    try:
+        states, read, stay = (list(map(value_beside, one)) for one in (states, read, stay))
+    except LookupError:
+        return
+    if not len(read[0]):
+        return
+    rows: list[list[torch.Tensor]] = []
+    with without_dispatch_modes(), WithoutFunctions():
+        for step in range(len(read[0])):
+            found = body(*states, *(one[step] for one in read), *stay)
+            states = found[: len(states)]
+            rows.append(found[len(states) :])
+        values = [*states, *map(torch.stack, zip(*rows, strict=True))]
+    for result, value in zip(results, values, strict=True):
+        give_value(result, value)
 
 
 def _length_in_step(loop: Loop, last: torch.Tensor, dim: int) -> StepSize:

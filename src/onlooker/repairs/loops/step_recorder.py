@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -24,6 +25,7 @@ from ...model_source.source_loops import (
     is_set_by_its_loop,
 )
 from ...patches.swap import swapped
+from ...torch_internals.fake_tensors import has_values, value_beside
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
     GuardOnDataDependentSymNode,
@@ -46,6 +48,7 @@ from .steps import (
     Result,
     Rows,
     Size,
+    grows,
     leaves_of,
     mapped,
     memory_of,
@@ -65,7 +68,9 @@ _READS_VALUES = {
     *_NUMBERS,
 }
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
-_CONTEXTS = ("autocast", "set_grad_enabled")
+_CONTEXT = "autocast"
+#: they change no number
+_OF_GRADIENTS = "set_grad_enabled"
 #: functions that compute the same of a number and of a tensor without dimensions
 _OF_NUMBERS = frozenset(
     {
@@ -110,6 +115,7 @@ class StepRecorder:
         *,
         of_numbers: bool = False,
         as_fake: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+        sides: Mapping[tuple[int, int], bool] = MappingProxyType({}),
     ) -> None:
         self._results, self._of_numbers, self._as_fake = results, of_numbers, as_fake
         self.blanks: dict[int, Blanks] = {}
@@ -121,6 +127,9 @@ class StepRecorder:
         #: the conditions on numbers of steps that are noted
         self._known: set[Any] = set()
         self.states = WrittenStates(results)
+        #: the answers to tests of tensors, in the first step and in the others, by their order
+        self.sides = dict(sides)
+        self._n_asked = 0
 
     def call(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -137,7 +146,11 @@ class StepRecorder:
             return self._number(loop, loop.numbers, args[0])
         if func in _BRACKETS and loop.numbers is not None:
             args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
-        if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
+        if _OF_GRADIENTS in name:
+            return func(*args, **kwargs)
+        if func is torch.Tensor.__bool__ and loop.numbers is not None:
+            return self._side(loop, loop.numbers, args[0])
+        if func in _READS_VALUES or _CONTEXT in name:
             raise loop.refused(f"a step has {name}")
         if func is torch.Tensor.__setitem__:
             args = self._with_tensor(loop, *args)
@@ -275,6 +288,40 @@ class StepRecorder:
         step.append(operation)
         return numbers.number(NumberOrigin(len(step) - 1), len(loop.steps) - 1)
 
+    def _side(self, loop: Loop, numbers: StepNumbers, tensor: torch.Tensor) -> bool:
+        """The answer to a test of a tensor: that of the example, which each step demands.
+
+        :raises NotRolledError: where the example has no value for it
+        """
+        holds = self._compute(loop, torch.ne, (tensor, 0), {})
+        as_number = self._compute(loop, torch.Tensor.to, (holds, torch.int64), {})
+        number = self._number(loop, numbers, as_number)
+        n_steps = len(loop.steps)
+        place = min(n_steps, 2), self._n_asked
+        self._n_asked += 1
+        if place not in self.sides:
+            if n_steps > 2 or self._of_numbers:
+                raise loop.refused("a step asks for a value that others do not ask for")
+            self.sides[place] = self._value(loop, holds)
+        if n_steps <= _EARLY:  # the later ones demand what the second one does
+            condition = sympy.Eq(expression_of(number), int(self.sides[place]))
+            demand = Operation(demanded, ((self._formula(loop, condition),), {}))
+            loop.steps[-1].append(demand)
+        return self.sides[place]
+
+    @staticmethod
+    def _value(loop: Loop, holds: torch.Tensor) -> bool:
+        """The value of a tensor in the example; where the trace has no values, it ends with the error of torch, and
+        the next one has them.
+        """
+        try:
+            return bool(value_beside(holds))
+        except LookupError:
+            if has_values(holds):
+                raise loop.refused("a step asks for a value that torch does not compute") from None
+            loop.needs_values = True
+            return bool(holds)
+
     def tensor_of(self, loop: Loop, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor without dimensions."""
         numbers = loop.numbers_of_steps
@@ -293,6 +340,7 @@ class StepRecorder:
         self.states.forget_rows()
         self._of_lists.clear()
         loop.items.clear()
+        self._n_asked = 0
 
     def note_conditions(self, loop: Loop) -> None:
         """Notes the conditions on numbers of the step that the model itself demands, as by
@@ -359,7 +407,7 @@ class StepRecorder:
         # the shapes are those of the second step; with numbers they are those of the step two before
         memory = self._later if loop.numbers and n_steps % 2 else self.blanks
         blanks = memory.get(number)
-        if blanks is None or not self._is_repeated(loop, operation):
+        if blanks is None or not self._is_repeated(loop, operation) or grows(operation, number):
             return None
         results = [blank.fresh() for blank in blanks.blanks]
         if loop.numbers is not None:
@@ -602,7 +650,7 @@ class StepRecorder:
             return found
         repeated = self._repeated(loop, operation)
         row: torch.Tensor = (
-            self._as_fake(rows.of_first_index()) if repeated is None else repeated.value
+            self._as_fake(rows.of_step(len(loop.steps) - 1)) if repeated is None else repeated.value
         )
         self._note(loop, operation, [row])
         self._remember(loop, row)

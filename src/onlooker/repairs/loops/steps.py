@@ -8,6 +8,7 @@ expressions, numbers by class and value.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 import sympy
 import torch
 
+from ...torch_internals.fake_tensors import give_value, has_values, value_beside
+from ...torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ...torch_internals.sizes import expression_of, statically_known_true
 from ..numbers.padded_rows import padded_rows
 from ..trace_mode import InVainError
@@ -32,6 +35,7 @@ __all__ = [
     "Result",
     "Rows",
     "Size",
+    "grows",
     "leaves_of",
     "mapped",
     "memory_of",
@@ -135,6 +139,24 @@ class Rows:
         """One row, for its shape."""
         return self.tensor[tuple(0 if isinstance(e, StepIndex) else e for e in self.entries)]
 
+    def of_step(self, step: int) -> torch.Tensor:
+        """The row of a step, for its shape, with the value that the example has there."""
+        row = self.of_first_index()
+        if has_values(row):
+            row = row.view_as(row)  # torch may give the tensor itself
+            with contextlib.suppress(LookupError), without_dispatch_modes(), WithoutFunctions():
+                entries = mapped(mapped(self.entries, self._at(step)), value_beside)
+                give_value(row, value_beside(self.tensor)[entries])
+        return row
+
+    def _at(self, step: int) -> Callable[[Any], Any]:
+        """Replaces the index by its number in a step, that of the last step of the example at most."""
+        index = self.index
+        last = value_beside(index.loop.count) - 1
+        return lambda entry: (
+            index.first + index.each * min(step, last) if isinstance(entry, StepIndex) else entry
+        )
+
     def _cut(self) -> torch.Tensor:
         size, count = self.tensor.shape[self.dim], self.index.loop.count
         first, each = self.index.first, self.index.each
@@ -170,6 +192,12 @@ class Operation:
     def writes(self) -> bool:
         """True where the function writes to an argument."""
         return self.function is not None and writes(self.function, self.arguments[1])
+
+
+def grows(operation: Operation, number: int) -> bool:
+    """True for the operation of this number in a step if it joins what it gave in the step before with others."""
+    is_join = operation.function in (torch.cat, torch.concat, torch.concatenate)
+    return is_join and Result(number, 0, before=True) in leaves_of(operation.arguments, Result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +247,8 @@ class Loop:
         self._driver = driver
         self.index = StepIndex.of(self, first, each)
         self.is_running = False
+        #: True where a step asks for a value of the example that the trace does not have
+        self.needs_values = False
         #: the numbers of the steps, of which a step that computes with its index reads one
         self.numbers_of_steps: torch.Tensor | None = None
         self.steps: list[list[Operation]] = []

@@ -204,6 +204,40 @@ def joined_to_the_first(model: Loop, x: torch.Tensor) -> object:
     return torch.cat(rows, 1), torch.cat(pairs, 1)
 
 
+def the_best_path(model: Loop, x: torch.Tensor) -> object:
+    """Viterbi: the choices of each step, read from the last one on."""
+    score, choices = x[:, 0], []
+    for t in range(1, x.shape[1]):
+        score, choice = (score.unsqueeze(2) + x[:, t].unsqueeze(1)).max(1)
+        choices.append(choice)
+    best = score.argmax(1)
+    path = [best]
+    for choice in reversed(choices):
+        best = choice.gather(1, best.unsqueeze(1)).squeeze(1)
+        path.append(best)
+    path.reverse()
+    return torch.stack(path, 1)
+
+
+def parts_of_a_list(model: Loop, x: torch.Tensor) -> object:
+    state, rows, others = x.new_zeros(x.shape[0], 4), [], []
+    for row in x.unbind(1):
+        state = model.cell(row, state)
+        rows.append(state)
+    for row in rows[::-1]:
+        state = state * 0.5 + row
+        others.append(state)
+    return torch.stack(others, 1)
+
+
+def tensors_of_the_index(model: Loop, x: torch.Tensor) -> object:
+    rows = []
+    for t in range(x.shape[1]):
+        place = torch.tensor([t])
+        rows.append(x[:, t] * place + torch.tensor([[t, t + 1, 0]]) * torch.tensor([t / 2]))
+    return torch.stack(rows, 1)
+
+
 def chunks(model: Loop, x: torch.Tensor) -> object:
     """Chunks of 4 steps, as the layers of a hybrid model have them: the last one is padded."""
     length = x.shape[1]
@@ -256,6 +290,9 @@ ROLLED = {
         grown_from_nothing,
         grown_from_none,
         joined_to_the_first,
+        the_best_path,
+        parts_of_a_list,
+        tensors_of_the_index,
     )
 }
 
@@ -276,7 +313,7 @@ SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reve
 
 
 #: their first step may be the only one
-WITH_FIRST = (the_first_is_given, grown_from_none, joined_to_the_first)
+WITH_FIRST = (the_first_is_given, grown_from_none, joined_to_the_first, the_best_path)
 
 
 @pytest.mark.parametrize(

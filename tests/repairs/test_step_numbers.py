@@ -227,7 +227,23 @@ def written_before_it_is_read(linear: torch.nn.Linear, x: torch.Tensor, lengths:
     return torch.cat(parts), x
 
 
+def column_of_a_number(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    columns = [x[i, lengths[i] % 4 - 1] for i in range(len(lengths))]
+    return torch.stack(columns), torch.stack([linear(x)[..., lengths[i] % 4] for i in range(len(lengths))])
+
+
+def rounded_share(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    shares, means, deviations = lengths.float() / x.shape[0], [], []
+    for i in range(len(lengths)):
+        n = int(torch.round(shares[i] * x.shape[0]))
+        means.append(x[0:n, ...].mean(0) + x[-1])
+        deviations.append(x[0:n, ...].std(0))
+    return torch.cat([torch.stack(means), torch.stack(deviations)], 1)
+
+
 SERVED = [
+    column_of_a_number,
+    rounded_share,
     weighted_sum,
     mask_of_blocks,
     written_before_it_is_read,

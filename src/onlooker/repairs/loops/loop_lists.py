@@ -114,8 +114,9 @@ class _Lists:
                 # a step reads it at its index, or the first or the last one is read: others are refused
                 return None if isinstance(parent.ctx, ast.Load) else here
             return self.reading_of(parent, copied=True) if _PARTS.fullmatch(index) else here
-        if isinstance(parent, ast.For) and parent.iter is node and isinstance(node, ast.Name):
-            return self._gone_over(node)
+        if isinstance(parent, ast.For) and parent.iter is node:
+            gone_over = _name_gone_over(node)
+            return here if gone_over is None else self._gone_over(gone_over)
         if isinstance(parent, ast.comprehension) and parent.iter is node:
             return self._reading_of_items(node, parent)
         if isinstance(parent, ast.Starred) and _is_zip(call := self.parents.get(parent)):
@@ -197,6 +198,15 @@ class _Lists:
         if not isinstance(node, ast.Name):
             return getattr(node, "lineno", 0)
         return self._gone_over(node)
+
+
+def _name_gone_over(node: ast.AST) -> ast.Name | None:
+    """The name of the list that a loop goes over: ``results``, ``reversed(results)`` or ``results[::-1]``."""
+    if isinstance(node, ast.Call) and called_name(node) == "reversed":
+        node = node.args[0]
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
 
 
 def _is_zip(node: ast.AST | None) -> bool:

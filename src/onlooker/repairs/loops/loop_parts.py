@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from ...model_source.frames import begins_loop
-from ...model_source.source_loops import is_copied
+from ...model_source.source_loops import is_copied, loop_over
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.trees import TreeSpec, tree_flatten, tree_unflatten
@@ -236,6 +236,16 @@ class ResultList(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         steps = self.steps_over(self) if begins_loop(sys._getframe(1)) else None
         return super().__iter__() if steps is None else (result for _, result in steps)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        return type(self)(found) if isinstance(place, slice) else found
+
+    def __reversed__(self) -> Iterator[Any]:
+        backwards, frame = super().__reversed__(), sys._getframe(1)
+        is_loop = loop_over(frame.f_code, frame.f_lasti) is not None
+        steps = self.steps_over(backwards) if is_loop else None
+        return backwards if steps is None else (result for _, result in steps)
 
 
 class Listed(tuple[Any, ...]):

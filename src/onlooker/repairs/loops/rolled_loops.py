@@ -587,7 +587,7 @@ class RolledLoops(Reader):
             self._loop = None
             loop.is_running = False
             self._unseen.close()
-            if not ended and not loop.needs_values:
+            if not ended and not loop.is_left_to_torch:
                 loop.refused("it ends before its last step")
 
     def __exit__(self, *error: Any) -> None:

@@ -59,12 +59,12 @@ from .written_states import WrittenStates, result_of_write
 
 __all__ = ["Blanks", "StepRecorder", "is_of_ints"]
 
-_NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__}
+_NUMBERS = {torch.Tensor.item, torch.Tensor.__index__}
 _MAKES_TENSORS = {torch.tensor, torch.as_tensor}
 _BRACKETS = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 _READS_VALUES = {
     *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
-    *(torch.Tensor.__bool__, torch.Tensor.__float__),
+    *(torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.__int__),
     *_NUMBERS,
 }
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
@@ -142,27 +142,20 @@ class StepRecorder:
         self.note_conditions(loop)
         if loop.items:
             args, kwargs = self._with_rows(loop, func, args, kwargs)
-        if func in _NUMBERS and loop.numbers is not None and is_of_ints(args[0]):
-            return self._number(loop, loop.numbers, args[0])
+        if func in _READS_VALUES or _CONTEXT in name:
+            return self._value_read(loop, func, args)
         if func in _BRACKETS and loop.numbers is not None:
             args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
         if _OF_GRADIENTS in name:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__bool__ and loop.numbers is not None:
-            return self._side(loop, loop.numbers, args[0])
-        if func in _READS_VALUES or _CONTEXT in name:
-            raise loop.refused(f"a step has {name}")
+        if func is torch.Tensor.__getitem__ and (place := _place_of_number(*args)) is not None:
+            return self._item(loop, place, *args)
         if func is torch.Tensor.__setitem__:
             args = self._with_tensor(loop, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
-        if func in _MAKES_TENSORS and isinstance(args[0], (StepIndex, StepFloat)):
-            if isinstance(args[0], StepFloat):
-                number, usual = args[0].tensor, torch.get_default_dtype()
-            else:
-                number, usual = self.tensor_of(loop, args[0]), torch.int64
-            dtype = kwargs.get("dtype") or usual
-            return self._compute(loop, torch.Tensor.to, (number, dtype), {"copy": True})
+        if func in _MAKES_TENSORS and leaves_of(args[0], (StepIndex, StepFloat)):
+            return self._made(loop, args[0], **kwargs)
         if func in _EXTREMES and leaves_of(args, StepIndex):
             return _EXTREMES[func](*args)
         if leaves_of((args, kwargs), StepIndex):
@@ -173,6 +166,50 @@ class StepRecorder:
                 return self._write_state(loop, func, args, kwargs, is_new=is_new)
             self._check_write(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _value_read(self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What Python reads of the values of a tensor in a step: a number, or whether it is true.
+
+        :raises NotRolledError: for anything else, and where a run without numbers has no symbol for it
+        """
+        numbers = loop.numbers
+        if func is torch.Tensor.__int__ and numbers is not None:
+            loop.is_left_to_torch = True  # whose error asks for an int() that takes symbols
+            return func(*args)
+        if func in _NUMBERS and numbers is not None and is_of_ints(args[0]):
+            return self._number(loop, numbers, args[0])
+        if func is torch.Tensor.__bool__ and numbers is not None:
+            return self._side(loop, numbers, args[0])
+        raise loop.refused(f"a step has {name_of(func)}")
+
+    def _item(self, loop: Loop, place: int, tensor: torch.Tensor, key: Any) -> Any:
+        """What a key with an int in a tensor reads, as in ``x[t, lengths[t] - 1]``: torch makes a number of it."""
+        key, dim = list(key) if isinstance(key, tuple) else [key], 0
+        key[place] = self._compute(loop, torch.unsqueeze, (key[place], 0), {})
+        for entry in key[:place]:
+            is_left_out = isinstance(entry, (int, torch.SymInt, StepIndex))
+            n_given = sum(one is not None and one is not ... for one in key)
+            dim += tensor.ndim - n_given if entry is ... else int(not is_left_out)
+        found = self.call(loop, torch.Tensor.__getitem__, (tensor, tuple(key)), {})
+        return self._compute(loop, torch.select, (found, dim, 0), {})
+
+    def _made(self, loop: Loop, value: Any, dtype: Any = None, device: Any = None) -> Any:
+        """The tensor that ``torch.tensor`` makes of the index of a step, or of a list with it."""
+        is_float = bool(leaves_of(value, StepFloat))
+        usual = torch.get_default_dtype() if is_float else torch.int64
+        about = {"dtype": dtype or usual, "copy": True}
+        about |= {} if device is None else {"device": device}
+        return self._compute(loop, torch.Tensor.to, (self._stacked(loop, value),), about)
+
+    def _stacked(self, loop: Loop, value: Any) -> Any:
+        if isinstance(value, StepFloat):
+            return value.tensor
+        if isinstance(value, StepIndex):
+            return self.tensor_of(loop, value)
+        if isinstance(value, (list, tuple)):
+            parts = [self._stacked(loop, one) for one in value]
+            return self._compute(loop, torch.stack, (parts,), {})
+        return self._compute(loop, torch.full, ((), value), {"dtype": torch.int64})
 
     def _with_numbers(self, loop: Loop, numbers: StepNumbers, key: Any) -> Any:
         """A key with numbers for the ints in tensors that bound its slices, as in ``x[: lengths[t]]``."""
@@ -319,7 +356,7 @@ class StepRecorder:
         except LookupError:
             if has_values(holds):
                 raise loop.refused("a step asks for a value that torch does not compute") from None
-            loop.needs_values = True
+            loop.is_left_to_torch = True
             return bool(holds)
 
     def tensor_of(self, loop: Loop, index: StepIndex) -> torch.Tensor:
@@ -774,6 +811,17 @@ class StepRecorder:
     def _has_numbers(self, loop: Loop, key: Any) -> bool:
         sizes, numbers = leaves_of(key, torch.SymInt), loop.numbers
         return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
+
+
+def _place_of_number(tensor: torch.Tensor, key: Any) -> int | None:
+    """The place in a key of an int that a tensor without dimensions has, where it is the only tensor of the key."""
+    entries = key if isinstance(key, tuple) else (key,)
+    tensors = [place for place, one in enumerate(entries) if isinstance(one, torch.Tensor)]
+    if len(tensors) != 1 or any(isinstance(one, list) for one in entries):
+        return None
+    index = entries[tensors[0]]
+    with WithoutFunctions():  # the model reads none of these sizes
+        return tensors[0] if index.ndim == 0 and is_of_ints(index) else None
 
 
 def _is_whole(rest: tuple[Any, ...]) -> bool:

@@ -247,8 +247,8 @@ class Loop:
         self._driver = driver
         self.index = StepIndex.of(self, first, each)
         self.is_running = False
-        #: True where a step asks for a value of the example that the trace does not have
-        self.needs_values = False
+        #: True where a step ends with an error of torch that asks for another trace
+        self.is_left_to_torch = False
         #: the numbers of the steps, of which a step that computes with its index reads one
         self.numbers_of_steps: torch.Tensor | None = None
         self.steps: list[list[Operation]] = []

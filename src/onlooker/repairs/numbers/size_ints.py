@@ -105,6 +105,8 @@ class _OfInts(_OfTypes):
 
 class _Int(int, metaclass=_OfInts):
     def __new__(cls, value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, FakeTensor) and value.is_floating_point():
+            value = value.to(torch.int64)  # a number of it is a size then
         value = _number_of(value)
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return torch.sym_int(value)  # type: ignore[no-untyped-call]

@@ -29,6 +29,7 @@ class Loop(torch.nn.Module):
         self.run = run
         self.cell = torch.nn.GRUCell(3, 4)
         self.head = torch.nn.Linear(4, 2)
+        self.layer = torch.nn.LSTM(3, 4)
 
     def forward(self, x: torch.Tensor) -> object:
         return self.run(self, x)
@@ -652,6 +653,15 @@ def a_checked_distribution(model: Loop, x: torch.Tensor) -> object:
     return torch.stack(rows, 1)
 
 
+def a_layer_in_a_step(model: Loop, x: torch.Tensor) -> object:
+    state, rows = None, []
+    for row in x.unbind(1):
+        result, state = model.layer(row.unsqueeze(0), state)
+        rows += [result]
+    rows = torch.flatten(torch.cat(rows), 0, 1)
+    return rows * 2 if (rows.abs() > 2).any() else rows
+
+
 def decided_after_it(model: Loop, x: torch.Tensor) -> object:
     state = torch.zeros(x.shape[0], 4)
     for row in x.unbind(1):
@@ -661,7 +671,14 @@ def decided_after_it(model: Loop, x: torch.Tensor) -> object:
 
 WAYS = {
     run.__name__: run
-    for run in (it_ends_by_values, another_first_way, two_ways, a_checked_distribution, decided_after_it)
+    for run in (
+        it_ends_by_values,
+        another_first_way,
+        two_ways,
+        a_checked_distribution,
+        a_layer_in_a_step,
+        decided_after_it,
+    )
 }
 
 

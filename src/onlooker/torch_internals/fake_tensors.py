@@ -73,7 +73,14 @@ def has_values(leaf: Any) -> bool:
 
 
 def give_value(tensor: Any, value: torch.Tensor) -> None:
-    """Keeps a value beside a tensor of a trace, for :func:`value_beside`."""
+    """Keeps a value beside a tensor of a trace, for :func:`value_beside`; where the tensor has one, the new one begins
+    at the same place of its memory, which torch compares.
+    """
+    before = tensor.real_tensor
+    if before is not None:
+        memory = before.untyped_storage().clone()
+        place = before.storage_offset(), before.size(), before.stride()
+        value = torch.empty(0, dtype=before.dtype).set_(memory, *place).copy_(value)
     tensor.real_tensor = value
 
 

@@ -250,12 +250,25 @@ def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
         isinstance(target, ast.Name) and target.id == read.id
         for statement in getattr(function, "body", [])
         if isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Call)
-        and (called_name(statement.value) in _JOINS or _is_of_numbers(statement.value))
+        and _is_of_joined(statement.value, read.id)
         and line < statement.lineno
         and (statement.end_lineno or statement.lineno) < read.lineno
         for target in statement.targets
     )
+
+
+def _is_of_joined(value: ast.expr, name: str) -> bool:
+    """True for the result of a call that is given a list of this name joined to a tensor, and not the list."""
+    if not isinstance(value, ast.Call):
+        return False
+    if called_name(value) in _JOINS or _is_of_numbers(value):
+        return True
+    given = [one for one in value.args if name in _names_in(one)]
+    return bool(given) and all(_is_of_joined(one, name) for one in given)
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def _given_before(function: ast.AST, name: str, line: int) -> Sequence[ast.stmt]:

@@ -239,6 +239,16 @@ def tensors_of_the_index(model: Loop, x: torch.Tensor) -> object:
     return torch.stack(rows, 1)
 
 
+def parts_of_one_row(model: Loop, x: torch.Tensor) -> object:
+    state, rows, others = x.new_zeros(x.shape[0], 4), [], []
+    for part in x.split(1, dim=1):
+        state = model.cell(part.squeeze(1), state)
+        rows += [state.unsqueeze(1)]
+    for t, part in enumerate(x.chunk(x.size(1), dim=1)):
+        others.append(part * t)
+    return torch.cat(rows, dim=1), torch.cat(others, 1)
+
+
 def chunks(model: Loop, x: torch.Tensor) -> object:
     """Chunks of 4 steps, as the layers of a hybrid model have them: the last one is padded."""
     length = x.shape[1]
@@ -294,6 +304,7 @@ ROLLED = {
         the_best_path,
         parts_of_a_list,
         tensors_of_the_index,
+        parts_of_one_row,
     )
 }
 

@@ -37,6 +37,7 @@ from .repair import Attempt, Repair, Retry, Setup, TraceRequest
 from .repeated_operators import REPEATED_OPERATORS
 from .unchanged_modules import UNCHANGED_MODULES
 from .unsolved_equations import UNSOLVED_EQUATIONS
+from .untraced_tensors import UNTRACED_TENSORS
 from .value_branches import VALUE_BRANCHES
 from .watched_sizes import WATCHED_SIZES
 
@@ -50,6 +51,7 @@ REPAIRS: tuple[Repair, ...] = (
     SIZED_OPERATORS,
     REMEMBERED,
     REPEATED_LISTS,
+    UNTRACED_TENSORS,
     NUMBER_TEXTS,
     WHOLE_ROWS,
     ROLLED_LOOPS,

@@ -50,6 +50,7 @@ from ..repairs.numbers.size_tensors import (
 from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
 from ..repairs.repair import TraceRequest
 from ..repairs.trace_mode import Reader, reading
+from ..repairs.untraced_tensors import UNTRACED_TENSORS, UntracedTensors
 from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
 from .equal_sizes import unify_sizes
 from .generators import without_generator
@@ -325,6 +326,7 @@ class FlatRun:
             self.loops,
             self.hits,
             *([] if self.values is None else [self.values]),
+            *([UntracedTensors()] if UNTRACED_TENSORS.is_part_of(request) else []),
         )
 
     def _buffers_with_numbers(self) -> Iterator[tuple[Any, int]]:

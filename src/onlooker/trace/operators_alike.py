@@ -21,6 +21,7 @@ from ..lab.without_floats import without_float_values, without_its_floats
 from ..materialise.arguments import Calls
 from ..proofs.same_run import Numbers
 from ..repairs.trace_mode import reading
+from ..repairs.untraced_tensors import UntracedTensors
 from ..torch_internals.fake_tensors import FakeTensorMode
 from .graph import Graph
 from .size_reads import SizeReads
@@ -42,7 +43,7 @@ def sizes_read_alike(
 
     @contextlib.contextmanager
     def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
-        with without_float_values(mode), recorder, reading(reads):
+        with without_float_values(mode), recorder, reading(reads, UntracedTensors()):
             yield
 
     run = run_alike(graph, calls, lab, values, looking, why=why)

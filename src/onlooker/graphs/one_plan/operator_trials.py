@@ -43,6 +43,7 @@ from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.size_ints import builtins_swapped, ints_stay_sizes
 from ...repairs.numbers.sized_operators import SizedOperators
 from ...repairs.trace_mode import Reader, reading
+from ...repairs.untraced_tensors import UntracedTensors
 from ...trace.graph import Graph
 from ...trace.operators_alike import sizes_read_alike
 from ...trace.size_reads import SizeReads, SmallReads
@@ -358,6 +359,7 @@ class OperatorTrials:
         readers += [loops] if loops.rolls else []
         if rolling.visited:
             readers.append(HitRows(like=rolling.visited, refused=rolling.refused))
+        readers.append(UntracedTensors())
         with contextlib.ExitStack() as stack:
             # the numbers that steps without values read are symbols, as in the trace
             if rolling.numbered:

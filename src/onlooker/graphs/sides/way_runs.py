@@ -31,6 +31,7 @@ from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.size_ints import builtins_swapped, files_of
 from ...repairs.trace_mode import reading
+from ...repairs.untraced_tensors import UntracedTensors
 from ...torch_internals.trees import tree_leaves
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
@@ -236,7 +237,7 @@ class WayRuns:
         rolled = [loops] if loops is not None and loops.rolls else []
         builtins = rolled[0].builtins if rolled else symbols.ranges.builtins
         swapped = builtins_swapped(self.lab.model, builtins, files=self.known.files)
-        with within, recorder, reading(symbols, *rolled, hits), swapped:
+        with within, recorder, reading(symbols, *rolled, hits, UntracedTensors()), swapped:
             yield
             symbols.ranges.settle()
 

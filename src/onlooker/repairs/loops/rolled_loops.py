@@ -85,6 +85,7 @@ from ...torch_internals.sizes import (
     ShapeEnv,
     expression_of,
     free_unbacked_symbols,
+    statically_known_true,
 )
 from ...torch_internals.tracing import (
     disable_proxy_modes_tracing,
@@ -127,7 +128,8 @@ _SPLITS = (torch.unbind, torch.Tensor.unbind)
 #: what ``reversed`` gives for a list
 _REVERSED: Any = type(reversed([0]))
 _SYMBOLS = re.compile(r"\bu\d+\b")
-_CUTS = (torch.split, torch.Tensor.split)
+_CHUNKS = (torch.chunk, torch.Tensor.chunk)
+_CUTS = (torch.split, torch.Tensor.split, *_CHUNKS)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _OF_NUMBERS = (torch.tensor, torch.as_tensor)
 #: what takes a tensor apart, makes a list of its numbers, or reads such a list
@@ -614,7 +616,7 @@ class RolledLoops(Reader):
         """Records the functions of a step, and gives the results of a loop to others."""
         if func in _SPLITS and not self._busy and self._loop is None:
             return self._apart(func, *args, **kwargs)
-        if func in _CUTS and (parts := self._cut(*args, **kwargs)) is not None:
+        if func in _CUTS and (parts := self._cut(func, *args, **kwargs)) is not None:
             return parts
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
@@ -660,9 +662,18 @@ class RolledLoops(Reader):
         return apart
 
     def _cut(
-        self, tensor: torch.Tensor, split_size_or_sections: Any = None, dim: int = 0, **options: Any
+        self,
+        func: Callable[..., Any],
+        tensor: torch.Tensor,
+        split_size_or_sections: Any = None,
+        dim: int = 0,
+        **options: Any,
     ) -> Any:
-        """The parts of ``split``: of the lengths in a list that is read in steps, or of one length each."""
+        """The parts of ``split``: of the lengths in a list that is read in steps, or of one length each; and those
+        of ``chunk``.
+        """
+        if func in _CHUNKS:
+            return self._chunks(tensor, options.get("chunks", split_size_or_sections), dim)
         lengths = options.get("split_size", split_size_or_sections)
         if not isinstance(lengths, Listed):
             return self._equal_parts(tensor, lengths, dim)
@@ -673,11 +684,20 @@ class RolledLoops(Reader):
             return torch.split(tensor, lengths.plain(), dim)
         return Pieces.parts(tensor, lengths, dim % tensor.ndim, line)
 
+    def _chunks(self, tensor: Any, chunks: Any, dim: int) -> Any:
+        """The parts of ``x.chunk(x.size(1), 1)``, which are of the length 1; None for another number."""
+        if self._busy or not (_is_symbolic(chunks) or self._like is not None):
+            return None
+        with WithoutFunctions():  # the model reads none of these sizes
+            shape = self._results.value(tensor).shape
+        is_size = bool(shape) and statically_known_true(chunks == shape[dim])
+        return self._equal_parts(tensor, 1, dim) if is_size else None
+
     def _equal_parts(self, tensor: Any, length: Any, dim: int) -> Any:
         """The parts of a tensor as the rows of another one, whose number is not fixed, and the last part where that
         is shorter; None for a number that is fixed.
         """
-        if self._busy or self._loop is not None or type(length) is not int or length < 2:
+        if self._busy or self._loop is not None or type(length) is not int or length < 1:
             return None
         tensor = self._results.value(tensor)
         with WithoutFunctions():  # the model reads none of these sizes
@@ -685,6 +705,8 @@ class RolledLoops(Reader):
             size = tensor.shape[place] if tensor.ndim else 0
         if not self._may_roll(size) or size < length:
             return None
+        if length == 1:
+            return self._apart(torch.Tensor.unbind, tensor.unsqueeze(place + 1), place)
         if size % length == 0:
             rows = tensor.unflatten(place, (size // length, length))
             return self._apart(torch.Tensor.unbind, rows, place)

@@ -1,0 +1,99 @@
+"""Tensors that are made of others in a way that no trace sees: of a list of them, and by ``x.data``.
+
+``torch.tensor([x.sum(), x.mean()])`` reads the value of each tensor, and a trace has none: it ends with an
+error about data that is not allocated. The same tensor is ``torch.stack`` of these, each as a number of the
+dtype of the list. Here it is made so, also with numbers and sizes among the tensors, and in lists of lists.
+
+``x.data`` is a tensor of the same memory that no operator gives: a trace takes it for a constant. It is
+``x.detach()``, which has the memory too.
+
+Upstream: ``infer_scalar_type`` and ``recursive_store`` of
+https://github.com/pytorch/pytorch/blob/v2.13.0/torch/csrc/utils/tensor_new.cpp
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .numbers.range_tensors import LIST_TAKERS
+from .repair import Repair
+from .trace_mode import Reader
+
+__all__ = ["UNTRACED_TENSORS", "UntracedTensors"]
+
+
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+
+
+class UntracedTensors(Reader):
+    """Inside the block a trace sees how such tensors are made."""
+
+    functions = (*LIST_TAKERS, torch.Tensor.new_tensor, _DATA)
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The tensor of a list with tensors, or of the same memory; anything else is handed on."""
+        if func == _DATA:
+            return args[0].detach()
+        is_new = func is torch.Tensor.new_tensor
+        values, about = args[is_new:], dict(kwargs)
+        about.pop("requires_grad", None)
+        is_list = len(values) == 1 and type(values[0]) in (list, tuple)
+        leaves = list(_leaves(values[0])) if is_list else []
+        if not any(isinstance(one, torch.Tensor) for one in leaves) or about.keys() - _OPTIONS:
+            return func(*args, **kwargs)
+        beside = args[0] if is_new else None
+        usual = functools.reduce(torch.promote_types, map(_dtype_of, leaves))
+        dtype = about.get("dtype") or (usual if beside is None else beside.dtype)
+        device = about.get("device") or (
+            torch.get_default_device() if beside is None else beside.device
+        )
+        return _stacked(values[0]).to(device, dtype)
+
+
+_OPTIONS = frozenset({"dtype", "device"})
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if type(value) in (list, tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _dtype_of(leaf: Any) -> torch.dtype:
+    """The dtype that torch infers of one value."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype
+    if isinstance(leaf, (bool, torch.SymBool)):
+        return torch.bool
+    if isinstance(leaf, complex):
+        return torch.promote_types(torch.get_default_dtype(), torch.complex32)
+    is_float = isinstance(leaf, (float, torch.SymFloat))
+    return torch.get_default_dtype() if is_float else torch.int64
+
+
+def _stacked(value: Any) -> torch.Tensor:
+    """The list as a tensor: of the dtype to which ``torch.stack`` promotes its items."""
+    if type(value) in (list, tuple):
+        return torch.stack([_stacked(one) for one in value])
+    if isinstance(value, torch.Tensor):
+        return value if value.ndim == 0 else value.reshape(())
+    return torch.tensor(value)
+
+
+UNTRACED_TENSORS = Repair(
+    "untraced tensors",
+    "``torch.tensor([x.sum(), x.mean()])`` reads the values of tensors, which a trace does not have, and ends with an"
+    " error about data that is not allocated: the tensors are stacked. ``mask.data`` is a constant of a program, which"
+    " ends the trace or holds the example: it is ``mask.detach()``.",
+    until="upstream/torch_tensor_of_tensors.py",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/csrc/utils/tensor_new.cpp",
+    always=True,
+)

@@ -353,10 +353,11 @@ def test_what_a_class_of_another_file_remembers_is_computed(tmp_path: Path, monk
     "function",
     [
         lambda x: x.topk(np.minimum(8, x.shape[1]), 1)[0],
+        lambda x: x[:, : np.ceil(x.shape[1] / 3).astype("int").item()],
         lambda x: torch.nn.functional.pad(x, (0, 0, 0, np.maximum(x.shape[1], 7) - x.shape[1])),
         lambda x: x * np.minimum.reduce([x.shape[2], 7]),
     ],
-    ids=["the smaller one", "the greater one", "of numbers"],
+    ids=["the smaller one", "as an int", "the greater one", "of numbers"],
 )
 def test_the_smaller_size_by_numpy_is_no_branch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = program_of(Applied(function))

@@ -34,7 +34,7 @@ from ...torch_internals.trees import tree_map_only
 from ..repair import Repair
 from ..trace_mode import Reader
 from .range_tensors import LIST_TAKERS, hint_of
-from .size_tensors import holds_ints
+from .size_tensors import has_known_sizes, holds_ints
 
 __all__ = ["REPEATED_LISTS", "RepeatedLists"]
 
@@ -231,8 +231,9 @@ class RepeatedLists(Reader):
 
     def _tolist(self, of_torch: Callable[..., Any]) -> Callable[..., Any]:
         def tolist(tensor: FakeTensor) -> Any:
-            if not _has_values(tensor) or tensor.constant is not None:  # torch knows its values
-                return of_torch(tensor)
+            is_known = tensor.constant is not None or has_known_sizes(tensor)
+            if is_known or not _has_values(tensor):
+                return of_torch(tensor)  # functions of C read its items
             self._has_some = True
             return _Values(torch.clone(tensor))  # what is written to it later is not in the list
 

@@ -171,7 +171,7 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
     of_numpy: dict[str, Callable[..., Any]] = {
         _OF_NUMPY.get(name, name): _method(getattr(math, name)) for name in _OF_MATH
     }
-    of_numpy["rint"] = _method(round)
+    of_numpy |= {"rint": _method(round), "astype": _as_type, "item": lambda number: number}
     of_answers = {
         "__index__": lambda answer: int(bool(answer)),
         "__float__": lambda answer: float(bool(answer)),
@@ -194,6 +194,16 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
             noted = _with_two_sizes(proxy_tensor._sym_register)
             stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
         yield
+
+
+def _as_type(number: Any, dtype: Any) -> Any:
+    """A number as another one of a dtype of NumPy, which it would be after ``np.ceil``."""
+    kind = numpy.dtype(dtype).kind
+    if kind in "iu":
+        return torch.sym_int(number)  # type: ignore[no-untyped-call]
+    if kind == "f":
+        return torch.sym_float(number)  # type: ignore[no-untyped-call]
+    return numpy.asarray(number.node.pytype(number)).astype(dtype)[()]
 
 
 def _method(function: Callable[[Any], float]) -> Callable[[Any], float]:

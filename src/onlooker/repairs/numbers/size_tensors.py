@@ -57,6 +57,7 @@ __all__ = [
     "FLOATS_DECIDE",
     "SIZE_TENSORS",
     "SizeTensors",
+    "has_known_sizes",
     "holds_ints",
     "numbers_in_buffers",
 ]
@@ -181,6 +182,11 @@ class SizeTensors(Reader):
         return result
 
 
+def has_known_sizes(tensor: torch.Tensor) -> bool:
+    """True for a tensor whose items are sizes, or plain numbers: each is this number when taken out."""
+    return _SIZES in vars(tensor) and _sizes_of(tensor) is not None
+
+
 def _with_tensors(value: Any) -> Any:
     """A tensor in the place of an array with numbers of a trace, also in a tuple or a list; another value as it is."""
     if type(value) in (tuple, list):
@@ -269,6 +275,9 @@ def _computed(
         parts = [_sizes_of(part) for part in args[0]]
         known = [part for part in parts if part is not None]
         return numpy.concatenate(known) if len(known) == len(parts) else None
+    if func is torch.arange and all(type(bound) is int for bound in args) and "end" not in kwargs:
+        numbers = range(*args)
+        return numpy.array(numbers, dtype=object) if len(numbers) <= _MOST_SIZES else None
     name = getattr(func, "__name__", "").strip("_")
     left = _sizes_of(args[0]) if args else None
     if left is None and name in _SAME and args:

@@ -249,6 +249,17 @@ def parts_of_one_row(model: Loop, x: torch.Tensor) -> object:
     return torch.cat(rows, dim=1), torch.cat(others, 1)
 
 
+def rows_added_to(model: Loop, x: torch.Tensor) -> object:
+    """As the outputs of the encoder in PyTorch's tutorial of translation."""
+    state, rows = x.new_zeros(x.shape[0], 4), torch.zeros(x.shape[0], x.shape[1], 4)
+    parts = torch.ones(x.shape[1], 3)
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        rows[:, t] += state
+        parts[t, 1:] *= x[0, t, 1:]
+    return rows, parts
+
+
 def chunks(model: Loop, x: torch.Tensor) -> object:
     """Chunks of 4 steps, as the layers of a hybrid model have them: the last one is padded."""
     length = x.shape[1]
@@ -305,6 +316,7 @@ ROLLED = {
         parts_of_a_list,
         tensors_of_the_index,
         parts_of_one_row,
+        rows_added_to,
     )
 }
 

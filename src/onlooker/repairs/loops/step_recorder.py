@@ -548,6 +548,9 @@ class StepRecorder:
             raise loop.refused(_BESIDE_OTHERS)
         rows = self._rows(loop, tensor, entries if is_basic else first)
         whole = self._rows(loop, tensor, first)
+        if not is_cut and asked_of_model(is_added_to):  # y[t] += row
+            self.states.begin_row(loop, whole)
+            self._copy_of_row(loop, whole)
         if self.states.has_row(whole):
             row = self._compute(loop, func, (self._copy_of_row(loop, whole), rest), {})
         else:

@@ -235,7 +235,8 @@ def tensors_of_the_index(model: Loop, x: torch.Tensor) -> object:
     rows = []
     for t in range(x.shape[1]):
         place = torch.tensor([t])
-        rows.append(x[:, t] * place + torch.tensor([[t, t + 1, 0]]) * torch.tensor([t / 2]))
+        halves = torch.tensor([t / 2, 3, 0.5]) + torch.tensor([t, 0.5, x[0, t, 0]])
+        rows.append(x[:, t] * place + torch.tensor([[t, t + 1, 0]]) * halves)
     return torch.stack(rows, 1)
 
 

@@ -47,13 +47,10 @@ class UntracedTensors(Reader):
         leaves = list(_leaves(values[0])) if is_list else []
         if not any(isinstance(one, torch.Tensor) for one in leaves) or about.keys() - _OPTIONS:
             return func(*args, **kwargs)
-        beside = args[0] if is_new else None
-        usual = functools.reduce(torch.promote_types, map(_dtype_of, leaves))
-        dtype = about.get("dtype") or (usual if beside is None else beside.dtype)
-        device = about.get("device") or (
-            torch.get_default_device() if beside is None else beside.device
-        )
-        return _stacked(values[0]).to(device, dtype)
+        made = _each_made(values[0])
+        usual = functools.reduce(torch.promote_types, (one.dtype for one in _leaves(made)))
+        own = args[0] if is_new else torch.empty(0, dtype=usual)
+        return _stacked(made).to(about.get("device") or own.device, about.get("dtype") or own.dtype)
 
 
 _OPTIONS = frozenset({"dtype", "device"})
@@ -67,25 +64,18 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _dtype_of(leaf: Any) -> torch.dtype:
-    """The dtype that torch infers of one value."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype
-    if isinstance(leaf, (bool, torch.SymBool)):
-        return torch.bool
-    if isinstance(leaf, complex):
-        return torch.promote_types(torch.get_default_dtype(), torch.complex32)
-    is_float = isinstance(leaf, (float, torch.SymFloat))
-    return torch.get_default_dtype() if is_float else torch.int64
-
-
-def _stacked(value: Any) -> torch.Tensor:
-    """The list as a tensor: of the dtype to which ``torch.stack`` promotes its items."""
+def _each_made(value: Any) -> Any:
+    """The list with a tensor without dimensions for each of its values."""
     if type(value) in (list, tuple):
-        return torch.stack([_stacked(one) for one in value])
+        return [_each_made(one) for one in value]
     if isinstance(value, torch.Tensor):
         return value if value.ndim == 0 else value.reshape(())
-    return torch.tensor(value)
+    is_plain = isinstance(value, (bool, int, float, complex))
+    return torch.full((), value) if is_plain else torch.tensor(value)
+
+
+def _stacked(made: Any) -> torch.Tensor:
+    return torch.stack([_stacked(one) for one in made]) if type(made) is list else made
 
 
 UNTRACED_TENSORS = Repair(

@@ -195,7 +195,7 @@ class StepRecorder:
 
     def _made(self, loop: Loop, value: Any, dtype: Any = None, device: Any = None) -> Any:
         """The tensor that ``torch.tensor`` makes of the index of a step, or of a list with it."""
-        is_float = bool(leaves_of(value, StepFloat))
+        is_float = bool(leaves_of(value, (StepFloat, float, torch.SymFloat)))
         usual = torch.get_default_dtype() if is_float else torch.int64
         about = {"dtype": dtype or usual, "copy": True}
         about |= {} if device is None else {"device": device}
@@ -209,7 +209,8 @@ class StepRecorder:
         if isinstance(value, (list, tuple)):
             parts = [self._stacked(loop, one) for one in value]
             return self._compute(loop, torch.stack, (parts,), {})
-        return self._compute(loop, torch.full, ((), value), {"dtype": torch.int64})
+        kind = torch.float64 if isinstance(value, (float, torch.SymFloat)) else torch.int64
+        return self._compute(loop, torch.full, ((), value), {"dtype": kind})
 
     def _with_numbers(self, loop: Loop, numbers: StepNumbers, key: Any) -> Any:
         """A key with numbers for the ints in tensors that bound its slices, as in ``x[: lengths[t]]``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -706,10 +707,16 @@ WAYS = {
 }
 
 
+@functools.cache
+def exported_way(run: Callable[..., object]) -> tuple[Loop, Program]:
+    model = Loop(run).eval()
+    return model, exported(model)
+
+
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
-    model = Loop(run).eval()
-    program = exported(model)
+    model, program = exported_way(run)
     assert any("is a scan of torch" in note for note in program.graphs[0].notes)
     for batch, n in ((3, 3), (2, 9), (3, 40)):
         with torch.no_grad():
@@ -719,10 +726,9 @@ def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(ru
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("step", [0, 4, -1])
 @pytest.mark.parametrize("value", [5.0, -5.0, 0.0, float("nan")])
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(13)
 def test_a_step_that_goes_another_way_is_never_wrong(run: Callable[..., object], step: int, value: float) -> None:
-    model = Loop(run).eval()
-    program = exported(model)
+    model, program = exported_way(run)
     x = rand(2, 9, 3)
     x[:, step] = value
     try:

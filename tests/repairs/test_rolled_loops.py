@@ -670,6 +670,15 @@ def two_ways(model: Loop, x: torch.Tensor) -> object:
     return x
 
 
+def a_distribution_of_one_number(model: Loop, x: torch.Tensor) -> object:
+    """As the policy of PyTorch's example of REINFORCE: its batch has the shape ()."""
+    rows = []
+    for row in x[0]:
+        chances = torch.distributions.Categorical(row.softmax(0))
+        rows.append(chances.log_prob(torch.tensor(1)))
+    return torch.stack(rows)
+
+
 def a_checked_distribution(model: Loop, x: torch.Tensor) -> object:
     state, rows = torch.zeros(x.shape[0], 4), []
     for row in x.unbind(1):
@@ -700,6 +709,7 @@ WAYS = {
         it_ends_by_values,
         another_first_way,
         two_ways,
+        a_distribution_of_one_number,
         a_checked_distribution,
         a_layer_in_a_step,
         decided_after_it,

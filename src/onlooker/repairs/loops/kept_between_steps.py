@@ -311,7 +311,7 @@ def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = fro
     if isinstance(value, _NUMBERS):
         return type(value), str(numbers(value))
     parts = {} if isinstance(value, _WHOLE) else dict(_parts_of(value))
-    if not parts and type(value) not in (dict, list, tuple):
+    if not parts and type(value) not in (dict, list, tuple, torch.Size):
         return type(value), id(value)
     if id(value) in known or len(known) >= _DEEPEST:
         return type(value), len(known)

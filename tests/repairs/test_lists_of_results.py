@@ -138,6 +138,20 @@ def counted_in_a_loop(model: Model, x: Tensor) -> Any:
     return torch.stack([head for head, _ in pairs]) * count
 
 
+def joined_in_a_branch(model: Model, x: Tensor) -> Any:
+    heads, sums = [], []
+    for value in x:
+        heads.append(model.head(value))
+        if model.is_backwards:
+            sums.append(value.sum())
+    heads = torch.stack(heads, 0).contiguous()
+    if model.is_backwards:
+        sums = torch.stack(sums)
+    if model.is_backwards:
+        sums = sums + 1
+    return heads * 2, sums * 2
+
+
 SERVED = (
     by_the_number_of_parts,
     parts_backwards,
@@ -148,6 +162,7 @@ SERVED = (
     several_results,
     several_results_apart,
     counted_in_a_loop,
+    joined_in_a_branch,
 )
 
 
@@ -160,7 +175,9 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("run", runs(SERVED, slow={parts_backwards, several_results, several_results_apart}))
+@pytest.mark.parametrize(
+    "run", runs(SERVED, slow={parts_backwards, several_results, several_results_apart, joined_in_a_branch})
+)
 def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
     assert len(program.graphs) == 1
@@ -249,7 +266,28 @@ def written_in_a_loop(model: Model, x: Tensor) -> Any:
     return torch.stack(heads)
 
 
+def counted_by_another_name(model: Model, x: Tensor) -> Any:
+    heads = []
+    for value in x:
+        heads.append(model.head(value))
+    others = heads if x.shape[1] < 50 else torch.stack(heads)
+    return torch.stack(heads) * (2 if others[8:] else 1)
+
+
+def counted_when_the_loop_runs_again(model: Model, x: Tensor) -> Any:
+    sums, heads = [], []
+    for n in range(2):
+        if heads[8:]:
+            sums.append(heads[8])
+        heads = []
+        for value in x:
+            heads.append(model.head(value) * n)
+    return torch.stack(heads) * (1 + len(sums))
+
+
 COUNTED = (
+    counted_by_another_name,
+    counted_when_the_loop_runs_again,
     a_sum_of_ones,
     a_sum_over_results,
     with_one_more,

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
-from onlooker.repairs.loops.loop_lists import counted_by
+from onlooker.repairs.loops.loop_lists import counted_by, readings_to_come
 
 
 def counted_in_enumerate(model: Any, x: torch.Tensor) -> torch.Tensor:
@@ -107,14 +107,33 @@ def test_a_count_is_right_or_refused(run: Callable[[Any, torch.Tensor], torch.Te
 )
 def test_readings_that_may_count(read: str, counts: bool) -> None:
     source = f"def f(x):\n    found = []\n    for t in x:\n        found.append(t)\n    return {read}\n"
-    assert bool(counted_by(ast.parse(source), {"found"}, 3)) == counts
+    given = ast.parse(source), {"found"}, 3
+    assert bool(counted_by(*given) or readings_to_come(*given)) == counts
 
 
-def test_a_list_whose_name_stands_for_something_else_is_read_no_longer() -> None:
-    loop = "def f(x):\n    found = []\n    for t in x:\n        found.append(t)\n"
-    after = "    return found.reshape(2, -1)\n"
-    assert not counted_by(ast.parse(loop + "    found = torch.cat(found)\n" + after), {"found"}, 3)
-    in_a_branch = "    if x[0]:\n        found = torch.cat(found)\n"
-    assert counted_by(ast.parse(loop + in_a_branch + after), {"found"}, 3)
-    assert counted_by(ast.parse(loop + "    found = found[::-1]\n" + after), {"found"}, 3)
-    assert counted_by(ast.parse(loop + "    found = [f for f in found]\n" + after), {"found"}, 3)
+@pytest.mark.parametrize(
+    ("after", "lines"),
+    [
+        ("    return found", [(5, 5)]),
+        ("    if found:\n        return 1", [(5, 5)]),
+        ("    return [\n        found,\n    ]", [(5, 7)]),
+        ("    return [\n        len(found),\n    ]", []),
+    ],
+)
+def test_a_reading_after_the_loop_has_the_lines_of_its_statement(after: str, lines: list[tuple[int, int]]) -> None:
+    tree = ast.parse(f"def f(x):\n    found = []\n    for t in x:\n        found.append(t)\n{after}\n")
+    assert not counted_by(tree, {"found"}, 3)
+    assert [(one.first, one.last) for one in readings_to_come(tree, {"found"}, 3)] == lines
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x):\n found = []\n for t in x:\n  found.append(t)\n  if found[60:]: break",
+        "def f(x):\n found = []\n g = lambda: found[60:]\n for t in x:\n  found.append(t)\n return g()",
+        "def f(x):\n found = []\n for t in x:\n  found.append(t)\n y = 1; return found[60:]",
+    ],
+)
+def test_a_reading_that_no_line_after_the_loop_begins_with_counts_at_once(source: str) -> None:
+    line = 3 if "lambda" not in source else 4
+    assert counted_by(ast.parse(source), {"found"}, line)

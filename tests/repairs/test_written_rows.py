@@ -63,6 +63,32 @@ def a_whole_row_first(x: torch.Tensor, numbers: torch.Tensor) -> object:
     return result, torch.stack(read), view
 
 
+def parts_of_items(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    """As models write a token at the end of each row, mask padding, and move places by a quarter of a pixel."""
+    result, mask = x * 2, torch.ones(x.shape, dtype=torch.bool)
+    for row, own, (end, _) in zip(result, mask, numbers.tolist(), strict=False):
+        row[:end].copy_(row[:end] + 1)
+        own[:end] = False
+    last = numbers[:, 1]
+    for t, place in enumerate(last):
+        result[t][place] = 7.0
+    return result, mask
+
+
+def items_by_their_names(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    result, pairs, read = x * 2, (x * 3).view(-1, 2, 3), []
+    for t, place in enumerate(numbers[:, 0]):
+        row = result[t]
+        row[result[t] > 0.5] = 0.25
+        row += 1
+        result[t].clamp_(0, 1)
+        pairs[t][:, place.clamp(max=2)] = row[:2]
+        for n in range(2):
+            pairs[t][n] += torch.sign(pairs[t][n])
+        read.append(row * 2)
+    return result, pairs, torch.stack(read)
+
+
 def beyond_a_row(x: torch.Tensor, numbers: torch.Tensor) -> object:
     result = torch.zeros(x.shape[0], 4)
     for t in range(x.shape[0]):
@@ -137,7 +163,33 @@ def the_number_before(x: torch.Tensor, numbers: torch.Tensor) -> object:
     return result
 
 
-SERVED = [padded_to_one_length, parts_of_a_row, a_whole_row_first, beyond_a_row]
+def items_of_a_view(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    result, read = x * 2, []
+    view = result.view(-1, 2, 3)
+    for t in range(x.shape[0]):
+        view[t][0] = 5.0
+        read.append(result[t].sum())
+    return result, torch.stack(read)
+
+
+def items_that_outlive_their_step(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    result, rows = x * 2, []
+    for t in range(x.shape[0]):
+        row = result[t]
+        rows.append(row)
+        row[0] = 3.0
+    result += 1
+    return result, torch.stack(rows)
+
+
+SERVED = [
+    padded_to_one_length,
+    parts_of_a_row,
+    a_whole_row_first,
+    beyond_a_row,
+    parts_of_items,
+    items_by_their_names,
+]
 NEVER_WRONG = [
     two_rows_in_a_step,
     rows_and_columns,
@@ -147,8 +199,13 @@ NEVER_WRONG = [
     a_view_that_outlives_its_step,
     the_row_before,
     the_number_before,
+    items_of_a_view,
+    items_that_outlive_their_step,
 ]
 SLOW = {
+    items_by_their_names,
+    items_of_a_view,
+    items_that_outlive_their_step,
     parts_of_a_row,
     a_whole_row_first,
     beyond_a_row,

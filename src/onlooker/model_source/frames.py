@@ -175,23 +175,37 @@ def begins_loop(frame: FrameType) -> bool:
     return is_of_model and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "GET_ITER"
 
 
+#: what is called before each line of a running frame
+_ACTS: dict[FrameType, list[Callable[[], bool]]] = {}
+
+
 def at_lines(frame: FrameType, act: Callable[[], bool]) -> Callable[[], None]:
     """Calls ``act`` before each line of a running frame until it is True, or the frame ends. Returns what ends
     that earlier.
     """
-    of_thread, of_frame = sys.gettrace(), frame.f_trace
-    is_on = True
 
     def end() -> None:
-        nonlocal is_on
-        if is_on:
-            is_on, frame.f_trace = False, of_frame
+        acts = _ACTS.get(frame, [])
+        if act in acts:
+            acts.remove(act)
+        if not acts and _ACTS.pop(frame, None) is not None:
+            frame.f_trace = of_frame
             sys.settrace(of_thread)
 
+    if frame in _ACTS:
+        _ACTS[frame].append(act)
+        return end
+    of_thread, of_frame = sys.gettrace(), frame.f_trace
+    _ACTS[frame] = [act]
+
     def told(_: FrameType, event: str, __: Any) -> Any:
-        if is_on and (event == "return" or (event == "line" and act())):
+        acts = _ACTS.get(frame, [])
+        if event == "line":
+            acts[:] = [one for one in acts if not one()]
+        if event == "return" or not acts:
+            acts.clear()
             end()
-        return told if is_on else of_frame
+        return told if acts else of_frame
 
     frame.f_trace = told
     sys.settrace(lambda *_: None)

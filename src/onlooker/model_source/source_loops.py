@@ -22,11 +22,7 @@ from .source_tests import (
 __all__ = [
     "MADE_TENSORS",
     "ends_step",
-    "has_other_rows_read",
-    "has_rows_written",
-    "is_added_to",
     "is_copied",
-    "is_set_by_its_loop",
     "is_sliced",
     "list_extended_by",
     "lists_extended",
@@ -35,12 +31,14 @@ __all__ = [
     "may_leave",
     "name_of_items",
     "names_added_to",
+    "names_of",
     "names_read_after",
     "names_read_outside",
     "names_set",
     "read_before_set",
     "readers_of_list",
     "skips_step",
+    "within",
 ]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -108,17 +106,17 @@ def names_read_after(file: str, loop: ast.For) -> frozenset[str] | None:
         return None
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(function)):
         return None
-    inside = {id(node) for node in (*_within(loop.body), *ast.walk(loop.target))}
+    inside = {id(node) for node in (*within(loop.body), *ast.walk(loop.target))}
     outside = [node for node in ast.walk(function) if id(node) not in inside]
-    names = _names([*_within(loop.body), *ast.walk(loop.target)], ast.Store)
-    read_outside = _names(outside, ast.Load) & names
-    given = _names(ast.walk(loop.target), ast.Store)
+    names = names_of([*within(loop.body), *ast.walk(loop.target)], ast.Store)
+    read_outside = names_of(outside, ast.Load) & names
+    given = names_of(ast.walk(loop.target), ast.Store)
     return frozenset(read_outside | _read_before_set(loop.body, names, set(given)))
 
 
 def may_leave(body: Sequence[ast.stmt]) -> bool:
     """True for statements that may leave a loop or a function, or set what other functions read."""
-    return any(isinstance(node, _LEAVES) for node in _within(body))
+    return any(isinstance(node, _LEAVES) for node in within(body))
 
 
 def skips_step(body: Sequence[ast.stmt]) -> bool:
@@ -128,7 +126,7 @@ def skips_step(body: Sequence[ast.stmt]) -> bool:
 
 def names_set(body: Sequence[ast.stmt]) -> set[str]:
     """The names that statements assign."""
-    return _names(list(_within(body)), ast.Store)
+    return names_of(list(within(body)), ast.Store)
 
 
 def read_before_set(body: Sequence[ast.stmt]) -> set[str]:
@@ -183,27 +181,28 @@ def _read_before_set(body: Sequence[ast.stmt], names: set[str], known: set[str])
     for statement in body:
         if isinstance(statement, ast.With):
             for item in statement.items:
-                found |= _names(ast.walk(item), ast.Load) - known
+                found |= names_of(ast.walk(item), ast.Load) - known
             found |= _read_before_set(statement.body, names, known)
             continue
         if isinstance(statement, ast.If):  # one side runs, and sets its names
-            found |= _names(ast.walk(statement.test), ast.Load) - known
+            found |= names_of(ast.walk(statement.test), ast.Load) - known
             sides = [set(known), set(known)]
             found |= _read_before_set(statement.body, names, sides[0])
             found |= _read_before_set(statement.orelse, names, sides[1])
             known |= sides[0] & sides[1]
             continue
-        reads = _names(ast.walk(statement), ast.Load)
+        reads = names_of(ast.walk(statement), ast.Load)
         if isinstance(statement, ast.AugAssign):
-            reads |= _names(ast.walk(statement.target), ast.Store)
+            reads |= names_of(ast.walk(statement.target), ast.Store)
         found |= reads - known
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
-                known |= _names(ast.walk(target), ast.Store)
+                known |= names_of(ast.walk(target), ast.Store)
     return found & names
 
 
-def _within(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+def within(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """All nodes of some statements."""
     for statement in body:
         yield from ast.walk(statement)
 
@@ -217,9 +216,10 @@ def _of_own_steps(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _of_own_steps(getattr(statement, block, []))
 
 
-def _names(
+def names_of(
     nodes: Iterator[ast.AST] | Sequence[ast.AST], context: type[ast.expr_context]
 ) -> set[str]:
+    """The names among some nodes that are read, or that are set."""
     return {
         node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)
     }
@@ -253,7 +253,7 @@ def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
     tree = tree_of(file)
     for loop in () if tree is None else ast.walk(tree):
         if isinstance(loop, ast.For) and loop.lineno == line:
-            yield from _within(loop.body)
+            yield from within(loop.body)
 
 
 def names_read_outside(file: str, line: int) -> set[str]:
@@ -264,11 +264,11 @@ def names_read_outside(file: str, line: int) -> set[str]:
     tree = tree_of(file)
     nodes = [] if tree is None else list(ast.walk(tree))
     loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor, ast.While))]
-    in_loops = {id(node) for loop in loops for node in _within(loop.body)}
+    in_loops = {id(node) for loop in loops for node in within(loop.body)}
     outermost = [loop for loop in loops if loop.lineno == line and id(loop) not in in_loops]
-    inside = {id(node) for loop in outermost for node in _within(loop.body)}
+    inside = {id(node) for loop in outermost for node in within(loop.body)}
     outside = [node for node in nodes if id(node) not in inside]
-    return _names(outside, ast.Load)
+    return names_of(outside, ast.Load)
 
 
 def readers_of_list(code: CodeType, instruction: int) -> frozenset[str]:
@@ -339,78 +339,6 @@ def name_of_items(code: CodeType, instruction: int) -> str:
     if read is None or not isinstance(read.ctx, ast.Load) or not isinstance(read.value, ast.Name):
         return ""
     return "" if isinstance(read.slice, (ast.Slice, ast.Tuple)) else read.value.id
-
-
-@functools.lru_cache(maxsize=4096)
-def is_set_by_its_loop(code: CodeType, instruction: int) -> bool:
-    """True for ``x[i]`` of a name that the body of the loop around it sets."""
-    name, loop = _indexed(code, instruction)
-    return loop is not None and name in names_set(loop.body)
-
-
-@functools.lru_cache(maxsize=4096)
-def has_other_rows_read(code: CodeType, instruction: int) -> bool:
-    """True for ``x[i]`` where the body of the loop around it writes to ``x[i]``, and reads ``x[i - 1]`` or
-    another row. Of ``x[i, :2]`` and ``x[i, 5]`` the row is the same.
-    """
-    rows = _rows_in_loop(code, instruction)
-    return bool(rows[ast.Store]) and not rows[ast.Load] <= rows[ast.Store]
-
-
-@functools.lru_cache(maxsize=4096)
-def has_rows_written(code: CodeType, instruction: int) -> bool:
-    """True for ``x[i : j]`` where the body of the loop around it writes to rows of ``x``."""
-    return any(_rows_in_loop(code, instruction)[ast.Store])
-
-
-def _rows_in_loop(code: CodeType, instruction: int) -> dict[type, set[Any]]:
-    """The rows of the name of which an instruction reads or writes an item, in the loop around it: those that are
-    read and those that are written, each by the entries of its key that hang on the loop.
-    """
-    name, loop = _indexed(code, instruction)
-    rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
-    for node in () if loop is None else _within(loop.body):
-        if isinstance(node, ast.Subscript) and _is_named(node.value, name):
-            rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
-    return rows
-
-
-def is_added_to(code: CodeType, instruction: int) -> bool:
-    """True for the reading of ``x[i : j]`` in ``x[i : j] += y``, which is written back at once."""
-    around = expressions_around(code, instruction) if has_positions() else ()
-    read = around[0] if around else None
-    return isinstance(read, ast.Subscript) and isinstance(read.ctx, ast.Store)
-
-
-def _is_named(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _row_of(key: ast.expr, loop: ast.For) -> tuple[tuple[int, str], ...]:
-    """The entries of a key that hang on what a loop sets, each with its place."""
-    names = names_set([loop])
-    entries = key.elts if isinstance(key, ast.Tuple) else [key]
-    return tuple(
-        (place, ast.unparse(entry))
-        for place, entry in enumerate(entries)
-        if not names.isdisjoint(_names(ast.walk(entry), ast.Load))
-    )
-
-
-def _indexed(code: CodeType, instruction: int) -> tuple[str, ast.For | None]:
-    """The name of which an instruction reads or writes an item, and the loop around it."""
-    tree = tree_of_code(code) if has_positions() else None
-    around = expressions_around(code, instruction)
-    if tree is None or not around or not isinstance(around[0], ast.Subscript):
-        return "", None
-    node: ast.AST = around[0]
-    parents = parents_in(tree)
-    while node in parents and not isinstance(node, ast.For):
-        node = parents[node]
-    name = around[0].value
-    return (
-        (name.id, node) if isinstance(node, ast.For) and isinstance(name, ast.Name) else ("", None)
-    )
 
 
 def list_extended_by(code: CodeType, instruction: int) -> str:

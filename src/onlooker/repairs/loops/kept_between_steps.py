@@ -30,12 +30,12 @@ from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
 from .lists_of_numbers import NumberList, number_lists_of
-from .loop_lists import counted_by, gone_over
+from .loop_lists import Reading, counted_by, gone_over, readings_to_come
 from .step_indices import StepFloat, StepIndex
 from .step_numbers import NumberOrigin, StepSize, Total
 from .steps import Constant, Loop, leaves_of, mapped
 
-__all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
+__all__ = ["COUNTS", "KeptBetweenSteps", "frames_of_model", "may_hold"]
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), torch.SymInt, torch.SymFloat)
 #: values that are told by their identity
@@ -43,6 +43,8 @@ _WHOLE = (torch.nn.Module, ModuleType, type)
 #: steps after which objects are compared already: what goes in a circle may be after the last step what it
 #: was after the first one
 _EARLY_STEPS = (1, 2)
+#: why a loop is no scan whose results somebody counts
+COUNTS = "its results are a list that is read in another way than by torch.stack, torch.cat or [-1]"
 #: so many objects deep a value is looked into
 _DEEPEST = 8
 
@@ -96,6 +98,8 @@ class KeptBetweenSteps:
         #: comprehension is to have
         self.named: frozenset[str] = frozenset()
         self.to_be_made: frozenset[str] = frozenset()
+        #: the readings after the loop that count the items of a list of results, if it has its name by then
+        self.readings: frozenset[Reading] = frozenset()
 
     def begin_lists(self, frames: Sequence[FrameType]) -> None:
         """Before the loop: keeps the last number of each list that it extends."""
@@ -285,11 +289,10 @@ class KeptBetweenSteps:
         counted = (
             "its source is not there" if tree is None else counted_by(tree, names, own.f_lineno)
         )
+        if tree is not None:
+            self.readings = readings_to_come(tree, names, own.f_lineno)
         if counted:
-            raise loop.refused(
-                "its results are a list that is read in another way than by torch.stack, torch.cat"
-                f" or [-1]: {counted}"
-            )
+            raise loop.refused(f"{COUNTS}: {counted}")
 
 
 def _are_results(items: Sequence[Any]) -> bool:

@@ -11,8 +11,8 @@ or returned to a function that may do so.
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
 >>> counted_by(ast.parse(source), {"results"}, 3)
 ''
->>> counted_by(ast.parse(source + ", bool(results)"), {"results"}, 3)
-'results is read in line 5'
+>>> readings_to_come(ast.parse(source + ", bool(results)"), {"results"}, 3)
+frozenset({Reading(name='results', first=5, last=5)})
 >>> sorted(gone_over(ast.parse(source + " + sum(f(r) for r in results)"), {"results"}, 3)[0])
 ['results']
 """
@@ -21,14 +21,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...model_source.source_loops import names_set
 from ...model_source.source_tests import called_name, parents_in
 
-__all__ = ["counted_by", "gone_over"]
+__all__ = ["Reading", "counted_by", "gone_over", "readings_to_come"]
 
 _JOINS = frozenset({"stack", "cat", "concat", "concatenate", "pad_sequence"})
 #: what makes a tensor of the numbers of a list (:mod:`.lists_of_numbers`)
@@ -42,12 +44,23 @@ _IN_STEPS = frozenset({"sum"})
 _COPIES = frozenset({"tuple", "list", "reversed"})
 _METHODS = frozenset({"append", "extend", "insert", "reverse"})
 _Comprehension = ast.ListComp | ast.GeneratorExp
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The lines of a statement, or of its head, that may count the items of the list that a name stands for."""
+
+    name: str
+    first: int
+    last: int
 
 
 @dataclass
 class _Lists:
     """The readings of lists in a function of a file: ``known`` are their names, ``gone_over`` those over which a loop
     goes, ``made`` those of what a comprehension makes, and ``copied`` those of other lists with the same items.
+    ``to_come`` are readings that may count the items, if the name stands for the list by then.
 
     Of a function that is given a list, what it returns may be the list: then it is ``returned``.
     """
@@ -61,6 +74,7 @@ class _Lists:
     gone_over: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     copied: set[str] = field(default_factory=set)
+    to_come: set[Reading] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.parents = parents_in(self.function)
@@ -86,11 +100,35 @@ class _Lists:
             is_read = isinstance(node, ast.Name) and node.id in self.known
             if not is_read or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
                 continue
-            if _is_of_something_else(self.function, node, self.line):  # type: ignore[arg-type]
+            if (line := self.reading_of(node)) is None:
                 continue
-            if (reading := self.reading_of(node)) is not None:
-                return f"{node.id} is read in line {reading}"  # type: ignore[attr-defined]
+            to_come = None if self.is_given else self._to_come(node)  # type: ignore[arg-type]
+            if to_come is None:
+                return f"{node.id} is read in line {line}"  # type: ignore[attr-defined]
+            self.to_come.add(to_come)
         return ""
+
+    def _to_come(self, name: ast.Name) -> Reading | None:
+        """The reading of a name by a statement that runs after the loop, which may be of another value then; None in
+        the loop itself, in a function that may be called anywhere, and after another statement of its line.
+        """
+        node: ast.AST = name
+        around = [node]
+        while node in self.parents and node is not self.function:
+            node = self.parents[node]
+            around.append(node)
+        place = next(n for n, one in enumerate(around) if isinstance(one, ast.stmt))
+        for inner, outer in itertools.pairwise(around):
+            is_step = (
+                isinstance(outer, ast.For) and outer.lineno == self.line and inner in outer.body
+            )
+            is_function = isinstance(outer, _FUNCTIONS) and outer is not self.function
+            if is_step or is_function:
+                return None
+        read: Any = around[place - 1 if hasattr(around[place], "body") else place]
+        if any(_ends_at(one, read.lineno) for one in ast.walk(self.function) if one not in around):
+            return None
+        return Reading(name.id, read.lineno, read.end_lineno or read.lineno)
 
     def reading_of(self, node: ast.AST, *, copied: bool = False) -> int | None:
         """The line of a reading that may count the items of a list, or of a ``copied`` one; None where this one does
@@ -229,6 +267,14 @@ def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
     return "its source is not there" if lists is None else lists.counted
 
 
+def readings_to_come(tree: ast.AST, names: Collection[str], line: int) -> frozenset[Reading]:
+    """The readings after the loop at a line that may count the items of these lists, where a name still stands for one
+    by then: ``std = std + 1`` after ``if has_rows: std = torch.stack(std)``.
+    """
+    lists = _lists_of(tree, frozenset(names), line)
+    return frozenset() if lists is None else frozenset(lists.to_come)
+
+
 def gone_over(
     tree: ast.AST, names: Collection[str], line: int
 ) -> tuple[frozenset[str], frozenset[str]]:
@@ -239,52 +285,9 @@ def gone_over(
     return frozenset(lists.gone_over), frozenset(lists.gone_over & lists.made)
 
 
-def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
-    """True where a name is read before it is given to the list, in no loop, or after
-    ``found = torch.stack(found)`` among the statements of the function itself: the list has that name no
-    longer.
-    """
-    if any(read.lineno < given.lineno for given in _given_before(function, read.id, line)):
-        return True
-    return any(
-        isinstance(target, ast.Name) and target.id == read.id
-        for statement in getattr(function, "body", [])
-        if isinstance(statement, ast.Assign)
-        and _is_of_joined(statement.value, read.id)
-        and line < statement.lineno
-        and (statement.end_lineno or statement.lineno) < read.lineno
-        for target in statement.targets
-    )
-
-
-def _is_of_joined(value: ast.expr, name: str) -> bool:
-    """True for the result of a call that is given a list of this name joined to a tensor, and not the list."""
-    if not isinstance(value, ast.Call):
-        return False
-    if called_name(value) in _JOINS or _is_of_numbers(value):
-        return True
-    given = [one for one in value.args if name in _names_in(one)]
-    return bool(given) and all(_is_of_joined(one, name) for one in given)
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-
-
-def _given_before(function: ast.AST, name: str, line: int) -> Sequence[ast.stmt]:
-    """The last statement of the function itself that gives a name a value before a line."""
-    given = [
-        one
-        for one in getattr(function, "body", [])
-        if isinstance(one, (ast.Assign, ast.AnnAssign))
-        and one.lineno < line
-        and [ast.unparse(target) for target in _targets_of(one)] == [name]
-    ]
-    return given[-1:]
-
-
-def _targets_of(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+def _ends_at(node: ast.AST, line: int) -> bool:
+    """True for a statement that has nothing after this line."""
+    return isinstance(node, ast.stmt) and node.end_lineno == line
 
 
 def _is_of_numbers(call: ast.Call) -> bool:
@@ -293,9 +296,8 @@ def _is_of_numbers(call: ast.Call) -> bool:
 
 def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
     """The innermost function with a line."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     found: ast.AST | None = None
     for node in ast.walk(tree):
-        if isinstance(node, functions) and node.lineno <= line <= (node.end_lineno or node.lineno):
+        if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or node.lineno):
             found = node if found is None or node.lineno >= found.lineno else found  # type: ignore[attr-defined]
     return found

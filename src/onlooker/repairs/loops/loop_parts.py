@@ -32,6 +32,7 @@ __all__ = [
     "Listed",
     "Numbers",
     "Pieces",
+    "Repeated",
     "ResultList",
     "ResultsApart",
     "SomeApart",
@@ -175,6 +176,19 @@ class Numbers:
     def row(self, index: StepIndex) -> Any:
         """The number at an index of the other loop."""
         return index * self.range.each + self.range.first
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A list of one ``item`` for each step, as in ``zip(rows, [(height, width)] * len(rows))``."""
+
+    item: Any
+    count: Any
+
+    def row(self, index: StepIndex) -> Any:
+        """The item, at any index."""
+        del index
+        return self.item
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import GEN_CREATED, getgeneratorstate
 from types import FrameType
@@ -94,16 +94,19 @@ from ...torch_internals.tracing import (
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
+from ..numbers.repeated_lists import repeated_item
 from ..numbers.size_ints import RangeOfSizes, is_sized, length_of, wants_int_first
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
-from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
+from .kept_between_steps import COUNTS, KeptBetweenSteps, frames_of_model, may_hold
 from .lists_of_numbers import joined_numbers
+from .loop_lists import Reading
 from .loop_parts import (
     Blocks,
     Listed,
     Numbers,
     Pieces,
+    Repeated,
     ResultList,
     ResultsApart,
     SomeApart,
@@ -368,6 +371,16 @@ class RolledLoops(Reader):
         self._zips[id(steps)] = steps, zipped
         return steps
 
+    def _repeated(self, values: Any) -> Repeated | None:
+        """The item that is repeated by a size; None for other values. A run has plain lists of them."""
+        if self._loop is not None:
+            return None
+        if (known := repeated_item(values)) is not None:
+            return Repeated(*known)
+        is_plain = self._like is not None and type(values) is list and bool(values)
+        are_one = is_plain and all(value is values[0] for value in values)
+        return Repeated(values[0], len(values)) if are_one else None
+
     def _parts_of(self, values: Any) -> Any:
         """What a loop goes over, with the number of its parts and the part at an index; None for values of which
         Python itself runs the loop.
@@ -377,6 +390,8 @@ class RolledLoops(Reader):
             return zipped
         if isinstance(values, Loop) and self._loop is None:
             return Numbers(values)
+        if (repeated := self._repeated(values)) is not None:
+            return repeated
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
         if isinstance(values, _REVERSED):
@@ -489,6 +504,22 @@ class RolledLoops(Reader):
         self.roll(loop)
         kept.settle(frames_of_model(sys._getframe(1)))
         self._name_lists(loop, kept, frames_of_model(sys._getframe(1)))
+        if kept.readings:
+            self._look_at(loop, kept.readings, frames_of_model(sys._getframe(1))[0])
+
+    def _look_at(self, loop: Loop, readings: Collection[Reading], frame: FrameType) -> None:
+        """From here on notes a reading that counts the items of a list of results, before the line of it runs."""
+
+        def is_over() -> bool:
+            for one in readings:
+                if one.first <= frame.f_lineno <= one.last:
+                    value: Any = frame.f_locals.get(one.name)
+                    if _is_list(value) and self._results.in_a_row(value) is not None:
+                        loop.refused(f"{COUNTS}: {one.name} is read in line {frame.f_lineno}")
+                        return True
+            return False
+
+        self._swaps.callback(at_lines(frame, is_over))
 
     def _name_lists(self, loop: Loop, kept: KeptBetweenSteps, frames: Sequence[FrameType]) -> None:
         """Gives lists of results over which another loop goes an iterator of those of all steps: those that have a

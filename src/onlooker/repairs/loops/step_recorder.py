@@ -17,12 +17,14 @@ from typing import Any
 import sympy
 import torch
 
-from ...model_source.frames import asked_of_model
-from ...model_source.source_loops import (
+from ...model_source.frames import asked_of_model, frame_of_model
+from ...model_source.source_rows import (
     has_other_rows_read,
     has_rows_written,
     is_added_to,
     is_set_by_its_loop,
+    is_written_to,
+    items_written,
 )
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import has_values, value_beside
@@ -152,6 +154,8 @@ class StepRecorder:
             return self._item(loop, place, *args)
         if func is torch.Tensor.__setitem__:
             args = self._with_tensor(loop, *args)
+            if (place := _place_of_number(*args[:2])) is not None:
+                args = self._written_item(loop, place, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
         if func in _MAKES_TENSORS and leaves_of(args[0], (StepIndex, StepFloat)):
@@ -192,6 +196,22 @@ class StepRecorder:
             dim += tensor.ndim - n_given if entry is ... else int(not is_left_out)
         found = self.call(loop, torch.Tensor.__getitem__, (tensor, tuple(key)), {})
         return self._compute(loop, torch.select, (found, dim, 0), {})
+
+    def _written_item(
+        self, loop: Loop, place: int, tensor: torch.Tensor, key: Any, value: Any
+    ) -> Any:
+        """The arguments of a write by a key with an int in a tensor, as in ``x[t, lengths[t]] = y``."""
+        key = list(key) if isinstance(key, tuple) else [key]
+        key[place] = self._compute(loop, torch.unsqueeze, (key[place], 0), {})
+        n_given = sum(one is not None and one is not ... for one in key)
+        n_left = tensor.ndim - n_given  # what ``...`` stands for, and all that is not given
+        is_before = any(one is ... for one in key[:place])
+        n_after = 0 if is_before else n_left
+        for entry in key[place + 1 :]:
+            n_after += entry is not ... and not isinstance(entry, (int, torch.SymInt, StepIndex))
+        if isinstance(value, torch.Tensor) and value.ndim > n_after:
+            value = self._compute(loop, torch.unsqueeze, (value, value.ndim - n_after), {})
+        return tensor, tuple(key), value
 
     def _made(self, loop: Loop, value: Any, dtype: Any = None, device: Any = None) -> Any:
         """The tensor that ``torch.tensor`` makes of the index of a step, or of a list with it."""
@@ -549,7 +569,7 @@ class StepRecorder:
             raise loop.refused(_BESIDE_OTHERS)
         rows = self._rows(loop, tensor, entries if is_basic else first)
         whole = self._rows(loop, tensor, first)
-        if not is_cut and asked_of_model(is_added_to):  # y[t] += row
+        if not is_cut and (asked_of_model(is_written_to) or _is_of_items_written(tensor)):
             self.states.begin_row(loop, whole)
             self._copy_of_row(loop, whole)
         if self.states.has_row(whole):
@@ -826,6 +846,13 @@ def _place_of_number(tensor: torch.Tensor, key: Any) -> int | None:
     index = entries[tensors[0]]
     with WithoutFunctions():  # the model reads none of these sizes
         return tensors[0] if index.ndim == 0 and is_of_ints(index) else None
+
+
+def _is_of_items_written(tensor: torch.Tensor) -> bool:
+    """True for a tensor that the loop goes over, and to whose rows it writes."""
+    frame = frame_of_model()
+    names = () if frame is None else items_written(frame.f_code, frame.f_lineno)
+    return frame is not None and any(frame.f_locals.get(name) is tensor for name in names)
 
 
 def _is_whole(rest: tuple[Any, ...]) -> bool:

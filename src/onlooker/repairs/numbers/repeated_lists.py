@@ -36,7 +36,7 @@ from ..trace_mode import Reader
 from .range_tensors import LIST_TAKERS, hint_of
 from .size_tensors import has_known_sizes, holds_ints
 
-__all__ = ["REPEATED_LISTS", "RepeatedLists"]
+__all__ = ["REPEATED_LISTS", "RepeatedLists", "repeated_item"]
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
 
@@ -80,6 +80,12 @@ class _Repeated(SizedList):
         if is_known and -len(self.items) <= index < len(self.items):
             return self.items[index]
         return list.__getitem__(self.decided(), index)
+
+
+def repeated_item(values: Any) -> tuple[Any, Any] | None:
+    """The one item of a list that is repeated by a size, and the size; None for other values."""
+    is_known = isinstance(values, _Repeated) and not values.is_plain and len(values.items) == 1
+    return (values.items[0], values.number) if is_known else None
 
 
 #: stands for a value that nothing has read yet: no code may take it for a number

@@ -7,7 +7,6 @@ import dis
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
-from typing import Any
 
 from .source_tests import (
     called_name,

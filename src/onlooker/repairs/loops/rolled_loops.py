@@ -94,7 +94,7 @@ from ...torch_internals.tracing import (
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..numbers.range_tensors import RangeTensors
-from ..numbers.repeated_lists import repeated_item
+from ..numbers.repeated_lists import SizedList, repeated_item, values_of
 from ..numbers.size_ints import RangeOfSizes, is_sized, length_of, wants_int_first
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
@@ -392,6 +392,9 @@ class RolledLoops(Reader):
             return Numbers(values)
         if (repeated := self._repeated(values)) is not None:
             return repeated
+        if self._of_numbers and (numbers := values_of(values)) is not None:
+            frame = frame_of_model()
+            return Listed.of(self, numbers, "" if frame is None else line_of(frame))
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
             values = values.unbind(0)
         if isinstance(values, _REVERSED):
@@ -453,6 +456,8 @@ class RolledLoops(Reader):
                 return plain(tensor)
 
         self._swaps.enter_context(swapped(FakeTensor, "tolist", tolist))
+        over = staticmethod(self._steps_over)
+        self._swaps.enter_context(swapped(SizedList, "steps_over", over))
         return self
 
     def run(self, loop: Loop) -> Iterator[Any]:

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy
 import torch
 
+from ...model_source.frames import begins_loop
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.trees import tree_map_only
@@ -36,7 +38,7 @@ from ..trace_mode import Reader
 from .range_tensors import LIST_TAKERS, hint_of
 from .size_tensors import has_known_sizes, holds_ints
 
-__all__ = ["REPEATED_LISTS", "RepeatedLists", "repeated_item"]
+__all__ = ["REPEATED_LISTS", "RepeatedLists", "SizedList", "repeated_item", "values_of"]
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
 
@@ -49,6 +51,13 @@ class SizedList(list[Any]):
     number: torch.SymInt | int
     #: True once something decided about the number of items: it may have changed the list too
     is_plain = False
+    #: the index and the item of each step of a loop over such a list; None where Python itself runs the loop
+    steps_over: Callable[[Any], Iterator[tuple[Any, Any]] | None] = staticmethod(lambda _: None)
+
+    def __iter__(self) -> Iterator[Any]:
+        is_loop = not self.is_plain and begins_loop(sys._getframe(1))
+        steps = self.steps_over(self) if is_loop else None
+        return list.__iter__(self.decided()) if steps is None else (item for _, item in steps)
 
     def decided(self) -> SizedList:
         """Decides about the number of items."""
@@ -80,12 +89,6 @@ class _Repeated(SizedList):
         if is_known and -len(self.items) <= index < len(self.items):
             return self.items[index]
         return list.__getitem__(self.decided(), index)
-
-
-def repeated_item(values: Any) -> tuple[Any, Any] | None:
-    """The one item of a list that is repeated by a size, and the size; None for other values."""
-    is_known = isinstance(values, _Repeated) and not values.is_plain and len(values.items) == 1
-    return (values.items[0], values.number) if is_known else None
 
 
 #: stands for a value that nothing has read yet: no code may take it for a number
@@ -168,7 +171,6 @@ def _reading(name: str) -> Callable[..., Any]:
 for _name in (
     *(
         "__getitem__",
-        "__iter__",
         "__len__",
         "__contains__",
         "__reversed__",
@@ -283,6 +285,18 @@ class RepeatedLists(Reader):
     def plain(self, result: Any) -> Any:
         """The result of a model with plain lists."""
         return tree_map_only(SizedList, _plain, result) if self._has_some else result
+
+
+def values_of(values: Any) -> torch.Tensor | None:
+    """The tensor whose values a list has; None for other lists."""
+    is_known = isinstance(values, _Values) and not values.is_plain
+    return values.tensor if is_known else None
+
+
+def repeated_item(values: Any) -> tuple[Any, Any] | None:
+    """The one item of a list that is repeated by a size, and the size; None for other values."""
+    is_known = isinstance(values, _Repeated) and not values.is_plain and len(values.items) == 1
+    return (values.items[0], values.number) if is_known else None
 
 
 def _plain(repeated: SizedList) -> list[Any]:

@@ -310,7 +310,7 @@ def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = fro
     if isinstance(value, (torch.Tensor, StepFloat)):
         return torch.Tensor
     if isinstance(value, StepIndex):
-        return StepIndex, str(value.first), value.each
+        return StepIndex, str(value.first), str(value.each)
     if isinstance(value, _NUMBERS):
         return type(value), str(numbers(value))
     parts = {} if isinstance(value, _WHOLE) else dict(_parts_of(value))

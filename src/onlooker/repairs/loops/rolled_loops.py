@@ -236,6 +236,8 @@ class RolledLoops(Reader):
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
         over = {"steps_over": staticmethod(self._steps_over)}
         self._result_list = type("ResultList", (ResultList,), over)
+        #: the lists of the values of tensors in a run, by identity
+        self._of_tensors: dict[int, tuple[list[Any], torch.Tensor]] = {}
         #: the lists of results that comprehensions are to make, by their names and the loop
         self._to_be_made: dict[str, Loop] = {}
 
@@ -392,7 +394,8 @@ class RolledLoops(Reader):
             return Numbers(values)
         if (repeated := self._repeated(values)) is not None:
             return repeated
-        if self._of_numbers and (numbers := values_of(values)) is not None:
+        _, numbers = self._of_tensors.get(id(values), (None, values_of(values)))
+        if self._of_numbers and numbers is not None and self._loop is None:
             frame = frame_of_model()
             return Listed.of(self, numbers, "" if frame is None else line_of(frame))
         if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
@@ -433,6 +436,19 @@ class RolledLoops(Reader):
             return None
         line = line_of(frame)
         return Listed.of(self, tensor, line) if self._rolls_at(line) else None
+
+    def _values_of(self, tensor: torch.Tensor) -> list[Any] | None:
+        """What ``tolist()`` gives in a run with the loops of a trace: a list that knows its tensor, where a loop may go
+        over it.
+        """
+        is_plain = self._busy or self._lists_are_plain or self._loop is not None
+        if self._like is None or not self._like.lines or is_plain:
+            return None
+        if tensor.ndim != 1 or not is_of_ints(tensor):
+            return None
+        values: list[Any] = self._result_list(tensor.tolist())
+        self._of_tensors[id(values)] = values, tensor.clone()
+        return values
 
     def _listed_in_step(self, loop: Loop, tensor: torch.Tensor) -> Any:
         """What stands for ``tensor.tolist()`` where a step extends a list by it; None for any other use."""
@@ -656,6 +672,8 @@ class RolledLoops(Reader):
             return parts
         if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
             return listed
+        if func is torch.Tensor.tolist and (values := self._values_of(args[0])) is not None:
+            return values
         if func in _JOINS and isinstance(args[0], (Pieces, SomeApart)) and self._loop is None:
             return args[0].joined(func, *args[1:], **kwargs)
         if func in _OF_NUMBERS and isinstance(args[0], Listed) and self._loop is None:
@@ -711,6 +729,10 @@ class RolledLoops(Reader):
         if func in _CHUNKS:
             return self._chunks(tensor, options.get("chunks", split_size_or_sections), dim)
         lengths = options.get("split_size", split_size_or_sections)
+        repeated = self._repeated(lengths)
+        if repeated is not None and isinstance(repeated.item, (int, torch.SymInt)):
+            rows = self._results.value(tensor).unflatten(dim, (repeated.count, repeated.item))
+            return self._apart(torch.Tensor.unbind, rows, dim % tensor.ndim)
         if not isinstance(lengths, Listed):
             return self._equal_parts(tensor, lengths, dim)
         frame = frame_of_model()

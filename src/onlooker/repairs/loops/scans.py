@@ -93,7 +93,7 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         if operation.rows is not None and operation.written is not None:
             rows, index = operation.rows, operation.rows.index
             values = loop.stacked[operation.written.place]
-            values = values.flip(0) if index.each < 0 else values
+            values = values if index.is_growing else values.flip(0)
             rows.whole().copy_(values.movedim(0, rows.place))
     return is_scan
 

@@ -21,6 +21,7 @@ import torch
 from ...model_source.frames import is_code_of_model
 from ...model_source.source_loops import name_of_items
 from ...torch_internals.sizes import FloorDiv, expression_of, statically_known_true
+from ..numbers.size_ints import is_sized
 
 __all__ = ["BY_INDEX", "ItemRead", "StepFloat", "StepIndex"]
 
@@ -74,11 +75,12 @@ class StepIndex:
 
     loop: LoopOfIndex
     #: how often which numbers are in ``first``: a sum of sizes that a step makes is none of the graph
-    terms: tuple[tuple[int, Any], ...]
-    each: int
+    terms: tuple[tuple[Any, Any], ...]
+    #: an int, or a size of at least 1
+    each: Any
 
     @classmethod
-    def of(cls, loop: LoopOfIndex, first: Any, each: int) -> StepIndex:
+    def of(cls, loop: LoopOfIndex, first: Any, each: Any) -> StepIndex:
         """The index of the steps of a loop."""
         return cls(loop, ((1, first),), each)
 
@@ -111,7 +113,8 @@ class StepIndex:
     def __mul__(self, other: Any) -> Any:
         if _is_float(other):
             return self.as_float() * other
-        if type(other) is not int or not other:
+        is_size = isinstance(other, torch.SymInt) and bool(statically_known_true(other >= 1))
+        if not is_size and (type(other) is not int or not other):
             self._computes()
         terms = tuple((count * other, value) for count, value in self.terms)
         return StepIndex(self.loop, terms, self.each * other)
@@ -187,8 +190,17 @@ class StepIndex:
 
     def is_behind(self, other: StepIndex) -> bool:
         """True for an index that the other one had in a step before, and has in no step that comes."""
-        distance = (other.first - self.first) * (1 if other.each > 0 else -1)
-        return self.each == other.each and bool(statically_known_true(distance > 0))
+        distance = (other.first - self.first) * (1 if other.is_growing else -1)
+        return self.goes_with(other) and bool(statically_known_true(distance > 0))
+
+    def goes_with(self, other: StepIndex) -> bool:
+        """True for an index that differs from the other one by the same number in each step."""
+        return bool(statically_known_true(self.each == other.each))
+
+    @property
+    def is_growing(self) -> bool:
+        """True for an index that is greater in each step."""
+        return bool(statically_known_true(self.each > 0))
 
     @_or_of_tensors(operator.ne)
     def __ne__(self, other: Any) -> Any:
@@ -198,7 +210,7 @@ class StepIndex:
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest index."""
         last = self.first + self.each * (self.loop.count - 1)
-        return (self.first, last) if self.each > 0 else (last, self.first)
+        return (self.first, last) if self.is_growing else (last, self.first)
 
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(BY_INDEX)
@@ -228,6 +240,8 @@ class Extreme:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """The smaller or the greater value."""
+        if len(args) == 1 and not options and is_sized(args[0]) and hasattr(args[0], "extreme"):
+            return args[0].extreme("min" if self.is_it is operator.le else "max")
         if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
             return self.plain(*args, **options)
         index, other = args if isinstance(args[0], StepIndex) else reversed(args)

@@ -252,6 +252,8 @@ class StepRecorder:
         """The arguments of a write in which a number is a tensor: it is no constant of a scan then, which
         converters do not take.
         """
+        if isinstance(value, StepIndex) and target.dtype not in (torch.int8, torch.uint8):
+            value = self.tensor_of(loop, value)
         if isinstance(value, (int, float, complex, torch.SymInt)):
             about = {"dtype": target.dtype, "device": target.device}
             value = self._compute(loop, torch.full, ((), value), about)
@@ -552,16 +554,19 @@ class StepRecorder:
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
-        entries, width = _begins_of_cuts(loop, key)
-        if width is not None and width > 1:
-            return self._window(loop, tensor, entries, width)
-        is_cut = width == 1
+        entries, widths = _begins_of_cuts(loop, key)
+        is_cut = [one for one in widths if type(one) is int] == [1] and len(widths) == 1
+        if len(widths) > 1:
+            return self._block(loop, tensor, entries, widths)
+        if widths and not is_cut:
+            return self._window(loop, tensor, entries, widths[0])
         first, rest = _in_two(loop, entries, tensor.ndim)
         if not is_cut and (self.states.is_written(tensor) or asked_of_model(has_other_rows_read)):
             if self.states.begin(loop, tensor):
                 self._copy_state(loop, tensor)
             return self._picked(loop, tensor, first, rest, is_state=True)
-        if not is_cut and (self._is_of(loop, tensor) or asked_of_model(is_set_by_its_loop)):
+        is_apart = self._is_of(loop, tensor) or isinstance(first[-1].each, torch.SymInt)
+        if not is_cut and (is_apart or asked_of_model(is_set_by_its_loop)):
             loop.shares(tensor)  # the row is a view for Python: nobody may write to it
             return self._picked(loop, tensor, first, rest)
         is_basic = all(type(entry) in _BASIC for entry in entries)
@@ -576,9 +581,9 @@ class StepRecorder:
             row = self._compute(loop, func, (self._copy_of_row(loop, whole), rest), {})
         else:
             self._reference(loop, tensor)
-            is_apart = not is_basic or self._has_numbers(loop, rest)
-            row = self._row(loop, whole if is_apart else rows)
-            row = self._compute(loop, func, (row, rest), {}) if is_apart else row
+            in_two = not is_basic or self._has_numbers(loop, rest)
+            row = self._row(loop, whole if in_two else rows)
+            row = self._compute(loop, func, (row, rest), {}) if in_two else row
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
@@ -609,7 +614,7 @@ class StepRecorder:
         return row
 
     def _window(
-        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: int
+        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: Any
     ) -> torch.Tensor:
         """Several rows from the index on, as ``x[:, t : t + 3]`` reads them."""
         (*before, index), _ = _in_two(loop, entries, tensor.ndim)
@@ -628,10 +633,66 @@ class StepRecorder:
             loop.shares(rows)  # they are a view for Python: nobody may write to them
         return rows
 
+    def _block(
+        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], widths: Sequence[Any]
+    ) -> torch.Tensor:
+        """Several rows of several dimensions, as ``x[t : t + 3, t : t + 3]`` reads them."""
+        is_state = self.states.is_written(tensor) or asked_of_model(has_rows_written)
+        if is_state or self._is_of(loop, tensor):
+            raise loop.refused("a step reads a block of what the steps compute")
+        block = tensor
+        for dim, places in self._places_of_block(loop, tensor, entries, widths):
+            block = self._compute(loop, torch.index_select, (block, dim, places), {})
+        loop.shares(block)  # it is a view for Python: nobody may write to it
+        return block
+
+    def _put_block(
+        self,
+        loop: Loop,
+        tensor: torch.Tensor,
+        entries: tuple[Any, ...],
+        widths: Sequence[Any],
+        value: Any,
+    ) -> None:
+        """Writes several rows of several dimensions, as ``y[t : t + 3, t : t + 3] = part`` does."""
+        places = self._places_of_block(loop, tensor, entries, widths)
+        self._begin_state(loop, tensor)
+        (first, *_), (last, *_) = places[0], places[-1]
+        if last - first >= len(places):
+            raise loop.refused(_BESIDE_OTHERS)
+        key: list[Any] = [slice(None)] * first
+        for order, (_, rows) in enumerate(places):
+            shape = [-1 if order == other else 1 for other in range(len(places))]
+            key.append(self._compute(loop, torch.reshape, (rows, shape), {}))
+        put = tensor, tuple(key), self._compute(loop, torch.Tensor.to, (value, tensor.dtype), {})
+        self._write_state(loop, torch.Tensor.__setitem__, put, {}, is_new=False)
+
+    def _places_of_block(
+        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], widths: Sequence[Any]
+    ) -> list[tuple[int, torch.Tensor]]:
+        """The dimensions of a block, and the places of its rows in each."""
+        found, n_given = list[tuple[int, torch.Tensor]](), sum(one is not ... for one in entries)
+        left, dim = list(widths), 0
+        for entry in entries:
+            if isinstance(entry, StepIndex):
+                found.append((dim, self._places(loop, tensor, dim, entry, left.pop(0))))
+            elif entry is not ... and not (type(entry) is slice and entry == slice(None)):
+                raise loop.refused(_BESIDE_OTHERS)
+            dim += tensor.ndim - n_given if entry is ... else 1
+        if left:
+            raise loop.refused(_BESIDE_OTHERS)
+        return found
+
     def _put_window(
-        self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: int, value: Any
+        self,
+        loop: Loop,
+        tensor: torch.Tensor,
+        entries: tuple[Any, ...],
+        widths: Sequence[Any],
+        value: Any,
     ) -> None:
         """Writes several rows from the index on, as ``y[:, t : t + 3] = part`` does: the tensor is a state."""
+        (width,) = widths
         (*before, index), rest = _in_two(loop, entries, tensor.ndim)
         if not _is_whole(rest):
             raise loop.refused("a step writes to a part of several rows")
@@ -653,7 +714,7 @@ class StepRecorder:
             self._copy_state(loop, tensor)
 
     def _places(
-        self, loop: Loop, tensor: torch.Tensor, dim: int, index: StepIndex, width: int
+        self, loop: Loop, tensor: torch.Tensor, dim: int, index: StepIndex, width: Any
     ) -> torch.Tensor:
         """The places of several rows from the index on."""
         if index.loop is not loop:
@@ -791,14 +852,13 @@ class StepRecorder:
 
         The results of all steps may be the rows; a part is written to a copy of the row, and the copies are.
         """
-        if leaves_of(value, StepIndex):
-            raise loop.refused("a step writes its index")
-        entries, width = _begins_of_cuts(loop, key if isinstance(key, tuple) else (key,))
-        if width is not None:
-            self._put_window(loop, tensor, entries, width, value)
+        entries, widths = _begins_of_cuts(loop, key if isinstance(key, tuple) else (key,))
+        if widths:
+            put = self._put_window if len(widths) == 1 else self._put_block
+            put(loop, tensor, entries, widths, value)
             return
         first, rest = _in_two(loop, entries, tensor.ndim)
-        if asked_of_model(has_other_rows_read):
+        if asked_of_model(has_other_rows_read) or isinstance(first[-1].each, torch.SymInt):
             self._put(loop, tensor, first, rest, value)
             return
         rows = self._rows(loop, tensor, first)
@@ -876,7 +936,7 @@ def _is_within(tensor: torch.Tensor, dim: int, index: StepIndex) -> bool:
         return is_less(-1, least) and is_less(greatest, tensor.shape[dim])
 
 
-def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: int) -> bool:
+def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: Any) -> bool:
     """True where so many rows from an index on are there in each step: the graph holds for such sizes."""
     with WithoutFunctions():  # the model reads none of these sizes
         least, greatest = index.ends
@@ -920,19 +980,21 @@ def _in_two(
     return (*[slice(None)] * dim, key[places[0]]), (*before, *after)
 
 
-def _begins_of_cuts(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], int | None]:
-    """The key with ``t`` for ``t : t + 3``, and how many rows that are; None where it had no such slice."""
-    found, width = list(entries), None
+def _begins_of_cuts(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """The key with ``t`` for ``t : t + 3``, and how many rows each such slice has."""
+    found, widths = list(entries), []
     for number, entry in enumerate(entries):
         if isinstance(entry, slice) and leaves_of(entry, StepIndex):
             begin, end = entry.start, entry.stop
             if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
                 raise loop.refused("a step reads a slice that grows with its index")
-            distance = sympy.sympify(expression_of(end.first - begin.first))
-            if begin.each != end.each or not distance.is_Integer or distance < 1:
+            distance = end.first - begin.first
+            expression = sympy.sympify(expression_of(distance))
+            if not begin.goes_with(end) or not statically_known_true(distance >= 1):
                 raise loop.refused("a step reads as many rows as its index says")
-            found[number], width = begin, int(distance)
-    return tuple(found), width
+            found[number] = begin
+            widths.append(int(expression) if expression.is_Integer else distance)
+    return tuple(found), widths
 
 
 def _text_of_entry(entry: Any) -> str:

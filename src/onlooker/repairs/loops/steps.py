@@ -133,7 +133,7 @@ class Rows:
     def of_steps(self) -> torch.Tensor:
         """The rows in the order of the steps, along the first dimension."""
         rows = self.whole().movedim(self.place, 0)
-        return rows.flip(0) if self.index.each < 0 else rows
+        return rows if self.index.is_growing else rows.flip(0)
 
     def of_first_index(self) -> torch.Tensor:
         """One row, for its shape."""

@@ -163,6 +163,14 @@ class Facts:
 _NOTHING = Facts()
 
 
+def _is_composite(target: OpOverload) -> bool:
+    """True for an operator that calls others; one of TorchScript, as prim::device, is unknown to the dispatcher."""
+    try:
+        return bool(target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd))
+    except RuntimeError:
+        return False
+
+
 @functools.cache
 def facts_of(target: Any) -> Facts:
     """Returns the facts of an operator; nothing is known of what is no operator."""
@@ -178,10 +186,7 @@ def facts_of(target: Any) -> Facts:
     shared = _places(alias is not None for alias in aliases) if results else ()
     if namespace == "aten" and name in _MAY_GIVE:
         shared = (_MAY_GIVE[name],)
-    # an operator of TorchScript, as prim::device that reads an attribute, is unknown to the dispatcher
-    is_composite = namespace != "prim" and target.has_kernel_for_dispatch_key(
-        DispatchKey.CompositeImplicitAutograd
-    )
+    is_composite = _is_composite(target)
     is_by_values = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     return Facts(
         tuple(argument.name for argument in schema.arguments),

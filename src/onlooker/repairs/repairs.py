@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from .caught_calls import CAUGHT_CALLS
+from .constant_tensors import CONSTANT_TENSORS
 from .encoder_padding import ENCODER_PADDING
 from .guard_count import UNGUARDED
 from .idle_autocast import IDLE_AUTOCAST
@@ -52,6 +53,7 @@ REPAIRS: tuple[Repair, ...] = (
     REMEMBERED,
     REPEATED_LISTS,
     UNTRACED_TENSORS,
+    CONSTANT_TENSORS,
     NUMBER_TEXTS,
     WHOLE_ROWS,
     ROLLED_LOOPS,

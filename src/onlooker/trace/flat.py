@@ -29,6 +29,7 @@ from ..observing.effects import Effect
 from ..observing.reach import Snapshot
 from ..proofs.path_condition import Atom
 from ..pytrees.unread import open_result
+from ..repairs.constant_tensors import CONSTANT_TENSORS, ConstantTensors
 from ..repairs.guard_count import UNGUARDED, GuardCount, usual_guards
 from ..repairs.loops.hit_rows import HitRows
 from ..repairs.loops.rolled_loops import FEWEST_STEPS, MOST_STEPS, RolledLoops, Rolling
@@ -327,7 +328,12 @@ class FlatRun:
             self.hits,
             *([] if self.values is None else [self.values]),
             *([UntracedTensors()] if UNTRACED_TENSORS.is_part_of(request) else []),
+            *self._constants_of(request),
         )
+
+    def _constants_of(self, request: TraceRequest) -> Iterator[Reader]:
+        if CONSTANT_TENSORS.is_part_of(request):
+            yield ConstantTensors(lambda: self.loops.is_rolling)
 
     def _buffers_with_numbers(self) -> Iterator[tuple[Any, int]]:
         """Yields the stand-ins of the buffers that count as numbers in a trace, with the numbers."""

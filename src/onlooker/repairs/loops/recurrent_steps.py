@@ -23,9 +23,18 @@ from typing import Any
 import torch
 
 from ...patches.swap import swapped
-from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode, is_fake
+from ...torch_internals.fake_tensors import (
+    FakeTensor,
+    FakeTensorMode,
+    give_value,
+    has_values,
+    is_fake,
+    value_beside,
+)
 from ...torch_internals.graph_modules import nodes_of
+from ...torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ...torch_internals.tracing import decompositions, get_proxy_mode
+from ...torch_internals.trees import tree_leaves, tree_map_only
 from ..repair import Repair
 
 __all__ = ["RECURRENT_OPERATORS", "RECURRENT_STEPS", "steps_stay_sizes"]
@@ -86,9 +95,21 @@ def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(inputs, *args, **kwargs)
         one = inputs.new_empty((1, *inputs.shape[1:]))
         results, last = original(one, *args, **kwargs)
-        return results.new_empty((steps, *results.shape[1:])), last
+        results = results.new_empty((steps, *results.shape[1:]))
+        if has_values(inputs):
+            _give_values((results, last), original, (inputs, *args), kwargs)
+        return results, last
 
     return layer
+
+
+def _give_values(results: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Keeps what a function gives for the values of the example beside its results in a trace by values."""
+    with without_dispatch_modes(), WithoutFunctions():
+        args, kwargs = tree_map_only(torch.Tensor, value_beside, (args, kwargs))
+        values = function(*args, **kwargs)
+        for result, value in zip(tree_leaves(results), tree_leaves(values), strict=True):
+            give_value(result, value)
 
 
 def _without_numbers(original: Callable[..., None]) -> Callable[..., None]:

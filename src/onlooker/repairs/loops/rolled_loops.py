@@ -666,18 +666,8 @@ class RolledLoops(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Records the functions of a step, and gives the results of a loop to others."""
-        if func in _SPLITS and not self._busy and self._loop is None:
-            return self._apart(func, *args, **kwargs)
-        if func in _CUTS and (parts := self._cut(func, *args, **kwargs)) is not None:
-            return parts
-        if func is torch.Tensor.tolist and (listed := self._listed(args[0])) is not None:
-            return listed
-        if func is torch.Tensor.tolist and (values := self._values_of(args[0])) is not None:
-            return values
-        if func in _JOINS and isinstance(args[0], (Pieces, SomeApart)) and self._loop is None:
-            return args[0].joined(func, *args[1:], **kwargs)
-        if func in _OF_NUMBERS and isinstance(args[0], Listed) and self._loop is None:
-            return args[0].as_tensor(*args[1:], **kwargs)
+        if func in _OF_LISTS and (found := self._list_read(func, args, kwargs)) is not None:
+            return found
         if self._busy or is_about(func):
             return func(*args, **kwargs)
         for one in (*args, *kwargs.values()):
@@ -702,6 +692,26 @@ class RolledLoops(Reader):
             return func(*args, **kwargs)
         finally:
             self._busy = False
+
+    def _list_read(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a function gives that takes a tensor apart, makes a list of its numbers or reads such a list; None where
+        it is what torch gives.
+        """
+        is_outside = self._loop is None
+        if func in _SPLITS and not self._busy and is_outside:
+            return self._apart(func, *args, **kwargs)
+        if func in _CUTS:
+            return self._cut(func, *args, **kwargs)
+        if func is torch.Tensor.tolist:
+            listed = self._listed(args[0])
+            return self._values_of(args[0]) if listed is None else listed
+        if func in _JOINS and isinstance(args[0], (Pieces, SomeApart)) and is_outside:
+            return args[0].joined(func, *args[1:], **kwargs)
+        if func in _OF_NUMBERS and isinstance(args[0], Listed) and is_outside:
+            return args[0].as_tensor(*args[1:], **kwargs)
+        return None
 
     def _apart(self, func: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
         tensor = self._results.value(tensor)

@@ -303,7 +303,7 @@ class Loop:
         if index.loop is not self or not self.is_running or not is_near:
             raise self.refused("the item of a list is read at another place than that of the step")
         begin = int(begin) + (self.n_steps if is_falling else 0)
-        place = begin + index.each * (len(self.steps) - 1)
+        place: int = begin + index.each * (len(self.steps) - 1)
         own = place + (len(values) if is_of_end else 0)
         if 0 <= own < len(values):
             beside = tuple(values[max(own - 1, 0) : own + 2])

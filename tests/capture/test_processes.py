@@ -106,6 +106,7 @@ if __name__ == "__main__":
     assert {call.inputs.leaves[0].shape[0] for call in seen.recording.calls} == {2, 3, 4, 5, 6, 7}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "os._exit"])
 def test_a_server_that_is_ended_has_all_calls_but_those_of_the_last_seconds(tmp_path: Path, end: str) -> None:
     code = """

@@ -249,6 +249,7 @@ EXPORTED = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", EXPORTED)
 def test_the_exported_program_is_exact_at_fresh_sizes(kind: str) -> None:
     planted, rows = EXPORTED[kind]

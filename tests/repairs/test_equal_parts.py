@@ -217,7 +217,7 @@ def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
 
 @pytest.mark.parametrize("kind", [*WATCHED, AnyMore, Counted, WrittenParts, Strided, *BY_VIEWS])
 @pytest.mark.parametrize("lengths", [(12, 20), (8, 16), (11, 18), (4, 9)], ids=str)
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = kind().eval()

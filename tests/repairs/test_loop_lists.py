@@ -66,6 +66,7 @@ class Loop(nn.Module):
 RUNS = (counted_in_enumerate, counted_on_the_model, counted_by_keys, counted_afterwards, stepped_through)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", RUNS)
 def test_a_count_is_right_or_refused(run: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
     model, observer = Loop(run).eval(), InputObserver()

@@ -723,7 +723,7 @@ def exported_way(run: Callable[..., object]) -> tuple[Loop, Program]:
     return model, exported(model)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
     model, program = exported_way(run)
@@ -736,7 +736,7 @@ def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(ru
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("step", [0, 4, -1])
 @pytest.mark.parametrize("value", [5.0, -5.0, 0.0, float("nan")])
-@pytest.mark.one_in(13)
+@pytest.mark.one_in(31)
 def test_a_step_that_goes_another_way_is_never_wrong(run: Callable[..., object], step: int, value: float) -> None:
     model, program = exported_way(run)
     x = rand(2, 9, 3)

@@ -445,7 +445,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 def test_a_verified_program_is_right_on_a_named_branch(name: str) -> None:
     finding = examine(NAMED[name])
     assert not finding.is_wrong, described(finding)

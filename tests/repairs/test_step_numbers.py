@@ -241,7 +241,31 @@ def rounded_share(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tenso
     return torch.cat([torch.stack(means), torch.stack(deviations)], 1)
 
 
+def places_of_grids(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    """As models of images and text have placed their parts: the sizes of a step are tensors."""
+    grids, found = torch.stack([torch.ones_like(lengths), lengths * 2, lengths * 4], 1), []
+    for time, height, width in grids:
+        rows = torch.arange(height).unsqueeze(1).expand(-1, width)
+        rows = rows.reshape(height // 2, 2, width // 2, 2).permute(0, 2, 1, 3).flatten()
+        columns = torch.arange(width).unsqueeze(0).expand(height, -1)
+        columns = columns.reshape(height // 2, 2, width // 2, 2).permute(0, 2, 1, 3).flatten()
+        found.append(torch.stack([rows, columns], -1).repeat(time, 1))
+    return torch.cat(found), linear(x)
+
+
+def items_at_two_numbers(linear: torch.nn.Linear, x: torch.Tensor, lengths: torch.Tensor) -> object:
+    table, own, found = linear.weight @ linear.weight.T, torch.zeros(lengths.shape[0], 2, 3), []
+    for t, length in enumerate(lengths):
+        row, column = length % 2, length % 3
+        found.append(table[row, column] + table[column, 0])
+        own[t][row, column] = table[column, row]
+        own[t][:, column] += 1
+    return torch.stack(found), own
+
+
 SERVED = [
+    places_of_grids,
+    items_at_two_numbers,
     column_of_a_number,
     rounded_share,
     weighted_sum,
@@ -275,6 +299,8 @@ NEVER_WRONG = [
 #: each is much like one that stays
 SLOW = {positions, along_the_last_dimension, lengths_that_values_say, number_two_steps_before, first_part}
 SLOW |= {
+    places_of_grids,
+    items_at_two_numbers,
     weighted_sum,
     written_before_it_is_read,
     list_of_constants,

@@ -69,6 +69,13 @@ _READS_VALUES = {
     *(torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.__int__),
     *_NUMBERS,
 }
+#: functions of a tensor and of sizes, and of sizes alone
+_RESHAPES = {
+    *(torch.Tensor.expand, torch.Tensor.repeat, torch.Tensor.reshape, torch.Tensor.view),
+    *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_empty, torch.Tensor.narrow),
+    *(torch.narrow, torch.reshape, torch.Tensor.unflatten),
+}
+_TAKE_SIZES = _RESHAPES | {torch.arange, torch.zeros, torch.ones, torch.empty, torch.eye}
 _BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXT = "autocast"
 #: they change no number
@@ -146,16 +153,18 @@ class StepRecorder:
             args, kwargs = self._with_rows(loop, func, args, kwargs)
         if func in _READS_VALUES or _CONTEXT in name:
             return self._value_read(loop, func, args)
+        if func in _TAKE_SIZES and loop.numbers is not None:
+            args, kwargs = self._with_plain_sizes(loop, loop.numbers, func, args, kwargs)
         if func in _BRACKETS and loop.numbers is not None:
             args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
         if _OF_GRADIENTS in name:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__getitem__ and (place := _place_of_number(*args)) is not None:
-            return self._item(loop, place, *args)
+        if func is torch.Tensor.__getitem__ and (places := _places_of_numbers(args[1])):
+            return self._item(loop, places, *args)
         if func is torch.Tensor.__setitem__:
             args = self._with_tensor(loop, *args)
-            if (place := _place_of_number(*args[:2])) is not None:
-                args = self._written_item(loop, place, *args)
+            if places := _places_of_numbers(args[1]):
+                args = self._written_item(loop, places, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
         if func in _MAKES_TENSORS and leaves_of(args[0], (StepIndex, StepFloat)):
@@ -186,32 +195,50 @@ class StepRecorder:
             return self._side(loop, numbers, args[0])
         raise loop.refused(f"a step has {name_of(func)}")
 
-    def _item(self, loop: Loop, place: int, tensor: torch.Tensor, key: Any) -> Any:
-        """What a key with an int in a tensor reads, as in ``x[t, lengths[t] - 1]``: torch makes a number of it."""
-        key, dim = list(key) if isinstance(key, tuple) else [key], 0
-        key[place] = self._compute(loop, torch.unsqueeze, (key[place], 0), {})
-        for entry in key[:place]:
+    def _item(self, loop: Loop, places: Sequence[int], tensor: torch.Tensor, key: Any) -> Any:
+        """What a key with ints in tensors reads, as in ``x[t, lengths[t] - 1]``: torch makes numbers of them."""
+        key, dim = self._with_rows_of_one(loop, places, key), 0
+        for entry in key[: places[0]]:
             is_left_out = isinstance(entry, (int, torch.SymInt, StepIndex))
             n_given = sum(one is not None and one is not ... for one in key)
             dim += tensor.ndim - n_given if entry is ... else int(not is_left_out)
         found = self.call(loop, torch.Tensor.__getitem__, (tensor, tuple(key)), {})
         return self._compute(loop, torch.select, (found, dim, 0), {})
 
+    def _with_rows_of_one(self, loop: Loop, places: Sequence[int], key: Any) -> list[Any]:
+        """The entries of a key, with one place in a dimension for each of these numbers."""
+        entries = list(key) if isinstance(key, tuple) else [key]
+        for place in places:
+            entries[place] = self._compute(loop, torch.unsqueeze, (entries[place], 0), {})
+        return entries
+
     def _written_item(
-        self, loop: Loop, place: int, tensor: torch.Tensor, key: Any, value: Any
+        self, loop: Loop, places: Sequence[int], tensor: torch.Tensor, key: Any, value: Any
     ) -> Any:
-        """The arguments of a write by a key with an int in a tensor, as in ``x[t, lengths[t]] = y``."""
-        key = list(key) if isinstance(key, tuple) else [key]
-        key[place] = self._compute(loop, torch.unsqueeze, (key[place], 0), {})
+        """The arguments of a write by a key with ints in tensors, as in ``x[t, lengths[t]] = y``."""
+        key = self._with_rows_of_one(loop, places, key)
         n_given = sum(one is not None and one is not ... for one in key)
         n_left = tensor.ndim - n_given  # what ``...`` stands for, and all that is not given
-        is_before = any(one is ... for one in key[:place])
+        is_before = any(one is ... for one in key[: places[0]])
         n_after = 0 if is_before else n_left
-        for entry in key[place + 1 :]:
+        for entry in key[places[-1] + 1 :]:
             n_after += entry is not ... and not isinstance(entry, (int, torch.SymInt, StepIndex))
         if isinstance(value, torch.Tensor) and value.ndim > n_after:
             value = self._compute(loop, torch.unsqueeze, (value, value.ndim - n_after), {})
         return tensor, tuple(key), value
+
+    def _with_plain_sizes(
+        self, loop: Loop, numbers: StepNumbers, func: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        """The arguments with numbers for the ints in tensors that are sizes, as in ``torch.arange(lengths[t])``."""
+        n_tensors = func in _RESHAPES
+
+        def plain(leaf: Any) -> Any:
+            is_int = isinstance(leaf, torch.Tensor) and leaf.ndim == 0 and is_of_ints(leaf)
+            return self._number(loop, numbers, leaf) if is_int else leaf
+
+        others, kwargs = mapped((args[n_tensors:], kwargs), plain)
+        return (*args[:n_tensors], *others), kwargs
 
     def _made(self, loop: Loop, value: Any, dtype: Any = None, device: Any = None) -> Any:
         """The tensor that ``torch.tensor`` makes of the index of a step, or of a list with it."""
@@ -897,15 +924,20 @@ class StepRecorder:
         return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
 
-def _place_of_number(tensor: torch.Tensor, key: Any) -> int | None:
-    """The place in a key of an int that a tensor without dimensions has, where it is the only tensor of the key."""
+def _places_of_numbers(key: Any) -> list[int]:
+    """The places in a key of ints that tensors without dimensions have, where these are all tensors of the key, and
+    nothing that gives a dimension is between them.
+    """
     entries = key if isinstance(key, tuple) else (key,)
-    tensors = [place for place, one in enumerate(entries) if isinstance(one, torch.Tensor)]
-    if len(tensors) != 1 or any(isinstance(one, list) for one in entries):
-        return None
-    index = entries[tensors[0]]
+    places = [place for place, one in enumerate(entries) if isinstance(one, torch.Tensor)]
+    if not places or any(isinstance(one, list) for one in entries):
+        return []
+    between = entries[places[0] : places[-1]]
+    if not all(isinstance(one, (torch.Tensor, int, torch.SymInt, StepIndex)) for one in between):
+        return []
     with WithoutFunctions():  # the model reads none of these sizes
-        return tensors[0] if index.ndim == 0 and is_of_ints(index) else None
+        are_numbers = all(entries[n].ndim == 0 and is_of_ints(entries[n]) for n in places)
+    return places if are_numbers else []
 
 
 def _is_of_items_written(tensor: torch.Tensor) -> bool:

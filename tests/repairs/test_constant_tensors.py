@@ -11,7 +11,7 @@ import numpy
 import pytest
 import torch
 
-from onlooker import InputObserver, RejectedCallError
+from onlooker import ExportError, InputObserver, RejectedCallError
 
 Run = Callable[[torch.Tensor], Any]
 
@@ -81,6 +81,12 @@ def an_output(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if values.sum() > 0.5 else x
 
 
+def written_by_an_array(x: torch.Tensor) -> torch.Tensor:
+    values = torch.zeros(3)
+    values.numpy()[0] = 5.0
+    return x * 2 + values.sum()
+
+
 def watched(run: Run) -> tuple[Model, Any]:
     model, observer = Model(run).eval(), InputObserver()
     with torch.no_grad(), observer(model):
@@ -119,6 +125,11 @@ def test_what_is_written_to_is_no_constant(run: Run) -> None:
             assert value > 1
             continue
         torch.testing.assert_close(got, model(x))
+
+
+def test_an_array_that_is_written_to_ends_the_export() -> None:
+    with pytest.raises(ExportError, match="read-only"):
+        watched(written_by_an_array)
 
 
 @pytest.mark.filterwarnings("ignore:The model draws random numbers")

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from ..torch_internals.fake_tensors import FakeTensor
@@ -50,6 +51,12 @@ _READS = frozenset(
         *(torch.Tensor.__index__, torch.Tensor.__array__),
     }
 )
+_PLAIN = frozenset(
+    {
+        *(bool, int, float, complex, str, type(None), type(...)),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    }
+)
 #: the attribute of a tensor of a trace that has its values, and its version
 _CONSTANT = "_onlooker_constant"
 #: larger tensors are not kept
@@ -72,7 +79,7 @@ class ConstantTensors(Reader):
         """Gives the values of constants, and keeps those of what is computed of constants alone."""
         given = _values_given(func, args, kwargs)
         if given is not None and func in _READS:
-            return _computed(func, *given)
+            return _read_alone(_computed(func, *given))
         result = func(*args, **kwargs)
         if given is None or is_write(func) or "out" in kwargs:
             return result
@@ -99,20 +106,30 @@ class ConstantTensors(Reader):
 def _values_given(
     func: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any] | None:
-    """The arguments with the values of constants in their places; None where one of the tensors is no constant, and
-    where there is a size.
+    """The arguments with the values of constants in their places; None where one of them is no constant, as a size is
+    none, and the list of a size.
     """
-    tensors, sizes = [], False
-    for leaf in tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor):
-            tensors.append(leaf)
-        sizes |= isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool))
-    if sizes or (not tensors and func not in _MAKERS):
+    leaves = tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not tensors and func not in _MAKERS:
         return None
     if any(_value_of(tensor) is None for tensor in tensors):
         return None
+    if not all(map(_is_plain, leaves)):
+        return None
     found: tuple[Any, Any] = tree_map_only(torch.Tensor, _value_of, (args, kwargs))
     return found
+
+
+def _is_plain(leaf: Any) -> bool:
+    """True for a tensor, a number and what else has no size in it; what stands for a number in a trace is of a class of
+    its own.
+    """
+    if isinstance(leaf, slice):
+        return all(map(_is_plain, (leaf.start, leaf.stop, leaf.step)))
+    if type(leaf) is numpy.ndarray:
+        return bool(leaf.dtype != object)
+    return isinstance(leaf, torch.Tensor) or type(leaf) in _PLAIN
 
 
 def _value_of(tensor: Any) -> torch.Tensor | None:
@@ -130,6 +147,14 @@ def _computed(func: _Function, args: Any, kwargs: Any) -> Any:
             torch.random.set_rng_state(drawn)
             return None
     return found
+
+
+def _read_alone(value: Any) -> Any:
+    """What Python reads; an array is one that is not written to, since the tensor of the graph would not change."""
+    if isinstance(value, numpy.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+    return value
 
 
 def _tensors_of(result: Any) -> Iterator[Any]:
@@ -155,7 +180,7 @@ CONSTANT_TENSORS = Repair(
     "A tensor that a model makes of numbers alone, as `torch.linspace(0, 1, 5)`, has the same values in each call, but"
     " a trace knows them of one number at most: the times of a solver decide nothing in Python. The values are kept"
     " beside the tensor, and Python reads those.",
-    until="upstream/constant_tensors.py",
+    until="upstream/torch_constant_tensors.py",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_tensor.py",
     always=True,
 )

@@ -152,6 +152,16 @@ def joined_in_a_branch(model: Model, x: Tensor) -> Any:
     return heads * 2, sums * 2
 
 
+def with_nothing_beside(model: Model, x: Tensor) -> Any:
+    """As attention without its weights has None for those of each part."""
+    heads, weights = [], []
+    for value in x:
+        heads.append(model.head(value))
+        weights.append(None)
+    weights = None if weights[0] is None else tuple(weights)
+    return torch.stack(heads), weights
+
+
 SERVED = (
     by_the_number_of_parts,
     parts_backwards,
@@ -163,6 +173,7 @@ SERVED = (
     several_results_apart,
     counted_in_a_loop,
     joined_in_a_branch,
+    with_nothing_beside,
 )
 
 
@@ -176,7 +187,10 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
-    "run", runs(SERVED, slow={parts_backwards, several_results, several_results_apart, joined_in_a_branch})
+    "run",
+    runs(
+        SERVED, slow={parts_backwards, several_results, several_results_apart, joined_in_a_branch, with_nothing_beside}
+    ),
 )
 def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
@@ -285,7 +299,27 @@ def counted_when_the_loop_runs_again(model: Model, x: Tensor) -> Any:
     return torch.stack(heads) * (1 + len(sums))
 
 
+def counted_by_nothing(model: Model, x: Tensor) -> Any:
+    heads, weights = [], []
+    for value in x:
+        heads.append(model.head(value))
+        weights.append(None)
+    weights = tuple(weights)
+    return torch.stack(heads) * (2 if weights[8:] else 1)
+
+
+def counted_over_nothing(model: Model, x: Tensor) -> Any:
+    weights, count = [], 0
+    for _ in x:
+        weights.append(None)
+    for _ in weights:
+        count += 1
+    return x * count
+
+
 COUNTED = (
+    counted_by_nothing,
+    counted_over_nothing,
     counted_by_another_name,
     counted_when_the_loop_runs_again,
     a_sum_of_ones,

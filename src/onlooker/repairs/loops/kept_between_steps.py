@@ -296,11 +296,12 @@ class KeptBetweenSteps:
 
 
 def _are_results(items: Sequence[Any]) -> bool:
-    """True for tensors, and for containers of tensors that are alike."""
+    """True for tensors, and for containers of tensors that are alike; also for nothing but None."""
     form = _form(items[0], str) if items else None
-    return all(
-        isinstance(leaf, torch.Tensor) for item in items for leaf in leaves_of(item, object)
-    ) and all(_form(item, str) == form for item in items)
+    return all(item is None for item in items) or (
+        all(isinstance(leaf, torch.Tensor) for item in items for leaf in leaves_of(item, object))
+        and all(_form(item, str) == form for item in items)
+    )
 
 
 def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = frozenset()) -> Any:

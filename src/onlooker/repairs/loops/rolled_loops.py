@@ -535,12 +535,19 @@ class RolledLoops(Reader):
             for one in readings:
                 if one.first <= frame.f_lineno <= one.last:
                     value: Any = frame.f_locals.get(one.name)
-                    if _is_list(value) and self._results.in_a_row(value) is not None:
+                    if _is_list(value) and self._has_item_of_each_step(value):
                         loop.refused(f"{COUNTS}: {one.name} is read in line {frame.f_lineno}")
                         return True
             return False
 
         self._swaps.callback(at_lines(frame, is_over))
+
+    def _has_item_of_each_step(self, values: Any) -> bool:
+        """True for a list with results of all steps, or with None for each."""
+        if self._results.in_a_row(values) is not None:
+            return True
+        is_long = len(values) >= self.n_steps - _MOST_BESIDE
+        return is_long and all(value is None for value in list(values))
 
     def _name_lists(self, loop: Loop, kept: KeptBetweenSteps, frames: Sequence[FrameType]) -> None:
         """Gives lists of results over which another loop goes an iterator of those of all steps: those that have a

@@ -28,6 +28,9 @@ from sympy.logic.boolalg import Boolean
 
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.sizes import (
+    FloorDiv,
+    Mod,
+    PythonMod,
     PythonReferenceAnalysis,
     ValueRanges,
     bound_sympy,
@@ -99,6 +102,11 @@ class Total:
 def demanded(condition: Any) -> None:
     """Demands a condition on numbers of a step, as the model does."""
     torch._check(condition)  # type: ignore[no-untyped-call]
+
+
+def _by_quotient(number: Any, divisor: Any) -> Any:
+    """The remainder of a division by its quotient, whose bounds tell more: of ``n - n % 4`` that it is not negative."""
+    return number - divisor * FloorDiv(number, divisor)
 
 
 class StepNumbers:
@@ -187,7 +195,12 @@ class StepNumbers:
         if not read or not isinstance(expression, Boolean):
             return None
         known = self.environment.var_to_range
+        expression = expression.xreplace(
+            {one: _by_quotient(*one.args) for one in expression.atoms(Mod, PythonMod)}
+        )
         ranges = {s: known[s] for s in symbols if s in known}
+        if expression.is_Boolean and not expression.free_symbols:
+            return bool(expression)
         found = bound_sympy(expression, ranges | dict.fromkeys(read, ValueRanges(2, int_oo)))
         return bool(found.lower) if found.is_singleton() else None
 

@@ -116,8 +116,9 @@ from .loop_parts import (
 from .loop_results import LoopResults
 from .scans import roll
 from .step_indices import GREATER, SMALLER, StepFloat, StepIndex
+from .step_keys import is_of_ints
 from .step_numbers import StepNumbers, demanded
-from .step_recorder import StepRecorder, is_of_ints
+from .step_recorder import StepRecorder
 from .steps import Loop, NotRolledError, mapped
 from .whole_rows import WholeRows, is_about
 

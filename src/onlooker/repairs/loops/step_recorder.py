@@ -36,11 +36,23 @@ from ...torch_internals.sizes import (
     expression_of,
     statically_known_true,
 )
-from ..numbers.sized_operators import BASIC_ENTRIES
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
-from .step_indices import GREATER, SMALLER, StepFloat, StepIndex, is_less
+from .step_indices import GREATER, SMALLER, StepFloat, StepIndex
+from .step_keys import (
+    BASIC,
+    BESIDE_OTHERS,
+    are_within,
+    begins_of_cuts,
+    in_two,
+    is_of_ints,
+    is_whole,
+    is_within,
+    places_of_numbers,
+    same_shape,
+    text_of_entry,
+)
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
     Constant,
@@ -59,7 +71,7 @@ from .steps import (
 )
 from .written_states import WrittenStates, result_of_write
 
-__all__ = ["Blanks", "StepRecorder", "is_of_ints"]
+__all__ = ["Blanks", "StepRecorder"]
 
 _NUMBERS = {torch.Tensor.item, torch.Tensor.__index__}
 _MAKES_TENSORS = {torch.tensor, torch.as_tensor}
@@ -76,7 +88,6 @@ _RESHAPES = {
     *(torch.narrow, torch.reshape, torch.Tensor.unflatten),
 }
 _TAKE_SIZES = _RESHAPES | {torch.arange, torch.zeros, torch.ones, torch.empty, torch.eye}
-_BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
 _CONTEXT = "autocast"
 #: they change no number
 _OF_GRADIENTS = "set_grad_enabled"
@@ -91,8 +102,6 @@ _OF_NUMBERS = frozenset(
 _EXTREMES = {torch.sym_min: SMALLER, torch.sym_max: GREATER}
 #: so many steps are compared with each other before the others are
 _EARLY = 3
-#: the entries of a key that read no values
-_BASIC = (*BASIC_ENTRIES, StepIndex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +168,11 @@ class StepRecorder:
             args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
         if _OF_GRADIENTS in name:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__getitem__ and (places := _places_of_numbers(args[1])):
+        if func is torch.Tensor.__getitem__ and (places := places_of_numbers(args[1])):
             return self._item(loop, places, *args)
         if func is torch.Tensor.__setitem__:
             args = self._with_tensor(loop, *args)
-            if places := _places_of_numbers(args[1]):
+            if places := places_of_numbers(args[1]):
                 args = self._written_item(loop, places, *args)
             if leaves_of(args[1], StepIndex):
                 return self._write(loop, *args)
@@ -581,13 +590,13 @@ class StepRecorder:
         if func is not torch.Tensor.__getitem__:
             raise loop.refused(f"{name_of(func)} computes with the index")
         tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
-        entries, widths = _begins_of_cuts(loop, key)
-        is_cut = [one for one in widths if type(one) is int] == [1] and len(widths) == 1
+        entries, widths = begins_of_cuts(loop, key)
         if len(widths) > 1:
             return self._block(loop, tensor, entries, widths)
+        is_cut = len(widths) == 1 and type(widths[0]) is int and widths[0] == 1
         if widths and not is_cut:
             return self._window(loop, tensor, entries, widths[0])
-        first, rest = _in_two(loop, entries, tensor.ndim)
+        first, rest = in_two(loop, entries, tensor.ndim)
         if not is_cut and (self.states.is_written(tensor) or asked_of_model(has_other_rows_read)):
             if self.states.begin(loop, tensor):
                 self._copy_state(loop, tensor)
@@ -596,9 +605,9 @@ class StepRecorder:
         if not is_cut and (is_apart or asked_of_model(is_set_by_its_loop)):
             loop.shares(tensor)  # the row is a view for Python: nobody may write to it
             return self._picked(loop, tensor, first, rest)
-        is_basic = all(type(entry) in _BASIC for entry in entries)
+        is_basic = all(type(entry) in BASIC for entry in entries)
         if is_cut and not is_basic:
-            raise loop.refused(_BESIDE_OTHERS)
+            raise loop.refused(BESIDE_OTHERS)
         rows = self._rows(loop, tensor, entries if is_basic else first)
         whole = self._rows(loop, tensor, first)
         if not is_cut and (asked_of_model(is_written_to) or _is_of_items_written(tensor)):
@@ -608,9 +617,9 @@ class StepRecorder:
             row = self._compute(loop, func, (self._copy_of_row(loop, whole), rest), {})
         else:
             self._reference(loop, tensor)
-            in_two = not is_basic or self._has_numbers(loop, rest)
-            row = self._row(loop, whole if in_two else rows)
-            row = self._compute(loop, func, (row, rest), {}) if in_two else row
+            is_part = not is_basic or self._has_numbers(loop, rest)
+            row = self._row(loop, whole if is_part else rows)
+            row = self._compute(loop, func, (row, rest), {}) if is_part else row
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
@@ -635,8 +644,7 @@ class StepRecorder:
         if is_state and _is_early(loop):
             self.states.keep_copy(tensor, first[-1], picked)
         row: torch.Tensor = self._compute(loop, torch.select, (picked, dim, 0), {})
-        is_whole = _is_whole(rest)
-        if not is_whole:
+        if not is_whole(rest):
             row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row
 
@@ -644,7 +652,7 @@ class StepRecorder:
         self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], width: Any
     ) -> torch.Tensor:
         """Several rows from the index on, as ``x[:, t : t + 3]`` reads them."""
-        (*before, index), _ = _in_two(loop, entries, tensor.ndim)
+        (*before, index), _ = in_two(loop, entries, tensor.ndim)
         is_state = self.states.is_written(tensor) or asked_of_model(has_rows_written)
         if self._is_of(loop, tensor) and not self.states.is_written(tensor):
             raise loop.refused("a step reads several rows of what the steps compute")
@@ -686,7 +694,7 @@ class StepRecorder:
         self._begin_state(loop, tensor)
         (first, *_), (last, *_) = places[0], places[-1]
         if last - first >= len(places):
-            raise loop.refused(_BESIDE_OTHERS)
+            raise loop.refused(BESIDE_OTHERS)
         key: list[Any] = [slice(None)] * first
         for order, (_, rows) in enumerate(places):
             shape = [-1 if order == other else 1 for other in range(len(places))]
@@ -704,10 +712,10 @@ class StepRecorder:
             if isinstance(entry, StepIndex):
                 found.append((dim, self._places(loop, tensor, dim, entry, left.pop(0))))
             elif entry is not ... and not (type(entry) is slice and entry == slice(None)):
-                raise loop.refused(_BESIDE_OTHERS)
+                raise loop.refused(BESIDE_OTHERS)
             dim += tensor.ndim - n_given if entry is ... else 1
         if left:
-            raise loop.refused(_BESIDE_OTHERS)
+            raise loop.refused(BESIDE_OTHERS)
         return found
 
     def _put_window(
@@ -720,8 +728,8 @@ class StepRecorder:
     ) -> None:
         """Writes several rows from the index on, as ``y[:, t : t + 3] = part`` does: the tensor is a state."""
         (width,) = widths
-        (*before, index), rest = _in_two(loop, entries, tensor.ndim)
-        if not _is_whole(rest):
+        (*before, index), rest = in_two(loop, entries, tensor.ndim)
+        if not is_whole(rest):
             raise loop.refused("a step writes to a part of several rows")
         self._begin_state(loop, tensor)
         dim = len(before)
@@ -746,7 +754,7 @@ class StepRecorder:
         """The places of several rows from the index on."""
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
-        if _is_early(loop) and not _are_within(tensor, dim, index, width):
+        if _is_early(loop) and not are_within(tensor, dim, index, width):
             reason = "a step may read beyond the rows of a tensor"
             raise loop.refused(reason, at_last=True, here=True)
         places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})
@@ -762,7 +770,7 @@ class StepRecorder:
         (*before, index) = first
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
-        if _is_early(loop) and not _is_within(tensor, len(before), index):
+        if _is_early(loop) and not is_within(tensor, len(before), index):
             raise loop.refused("a step may read beyond the rows of its own results")
         return len(before), self._compute(
             loop, torch.unsqueeze, (self.tensor_of(loop, index), 0), {}
@@ -778,7 +786,7 @@ class StepRecorder:
     ) -> None:
         """Writes a row of a tensor of which steps read other rows too: the tensor is a state of the loop."""
         is_new = self.states.begin(loop, tensor)
-        if is_new is None or not _is_whole(rest):
+        if is_new is None or not is_whole(rest):
             raise loop.refused("a step writes to a part of a row, and reads other rows")
         if is_new:
             self._copy_state(loop, tensor)
@@ -862,16 +870,16 @@ class StepRecorder:
         found, whole = self._results.origin_of(tensor), self._results.value(tensor)
         if found is not None and found.loop is loop:
             raise loop.refused("a step reads or writes its own results at its index")
-        if any(type(entry) not in _BASIC for entry in entries):
-            raise loop.refused(_BESIDE_OTHERS)
-        (*before, index), _ = _in_two(loop, entries, whole.ndim)
+        if any(type(entry) not in BASIC for entry in entries):
+            raise loop.refused(BESIDE_OTHERS)
+        (*before, index), _ = in_two(loop, entries, whole.ndim)
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
         first = next(n for n, entry in enumerate(entries) if isinstance(entry, StepIndex))
         place = len(before)
         for entry in entries[:first]:
             place += (entry is None) - isinstance(entry, (int, torch.SymInt))
-        key = tuple(map(_text_of_entry, entries))
+        key = tuple(map(text_of_entry, entries))
         return Rows(id(whole), key, whole, entries, index, len(before), place)
 
     def _write(self, loop: Loop, tensor: torch.Tensor, key: Any, value: Any) -> None:
@@ -879,25 +887,24 @@ class StepRecorder:
 
         The results of all steps may be the rows; a part is written to a copy of the row, and the copies are.
         """
-        entries, widths = _begins_of_cuts(loop, key if isinstance(key, tuple) else (key,))
+        entries, widths = begins_of_cuts(loop, key if isinstance(key, tuple) else (key,))
         if widths:
             put = self._put_window if len(widths) == 1 else self._put_block
             put(loop, tensor, entries, widths, value)
             return
-        first, rest = _in_two(loop, entries, tensor.ndim)
+        first, rest = in_two(loop, entries, tensor.ndim)
         if asked_of_model(has_other_rows_read) or isinstance(first[-1].each, torch.SymInt):
             self._put(loop, tensor, first, rest, value)
             return
         rows = self._rows(loop, tensor, first)
         self.states.begin_row(loop, rows)
         source = self._reference(loop, value)
-        is_whole = _is_whole(rest)
         is_own = isinstance(source, Result) and not source.before
         if (
             not self.states.has_row(rows)
-            and is_whole
+            and is_whole(rest)
             and is_own
-            and _same_shape(rows.of_first_index(), value)
+            and same_shape(rows.of_first_index(), value)
         ):
             loop.shares(value)
             self.states.keep_row(rows, value)
@@ -924,32 +931,11 @@ class StepRecorder:
         return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
 
-def _places_of_numbers(key: Any) -> list[int]:
-    """The places in a key of ints that tensors without dimensions have, where these are all tensors of the key, and
-    nothing that gives a dimension is between them.
-    """
-    entries = key if isinstance(key, tuple) else (key,)
-    places = [place for place, one in enumerate(entries) if isinstance(one, torch.Tensor)]
-    if not places or any(isinstance(one, list) for one in entries):
-        return []
-    between = entries[places[0] : places[-1]]
-    if not all(isinstance(one, (torch.Tensor, int, torch.SymInt, StepIndex)) for one in between):
-        return []
-    with WithoutFunctions():  # the model reads none of these sizes
-        are_numbers = all(entries[n].ndim == 0 and is_of_ints(entries[n]) for n in places)
-    return places if are_numbers else []
-
-
 def _is_of_items_written(tensor: torch.Tensor) -> bool:
     """True for a tensor that the loop goes over, and to whose rows it writes."""
     frame = frame_of_model()
     names = () if frame is None else items_written(frame.f_code, frame.f_lineno)
     return frame is not None and any(frame.f_locals.get(name) is tensor for name in names)
-
-
-def _is_whole(rest: tuple[Any, ...]) -> bool:
-    """True for the entries of a key that read all of a row."""
-    return all(type(entry) is slice and entry == slice(None) for entry in rest)
 
 
 def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
@@ -959,77 +945,3 @@ def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
 def _is_early(loop: Loop) -> bool:
     """True in the steps of which the later ones are copies."""
     return len(loop.steps) <= _EARLY
-
-
-def _is_within(tensor: torch.Tensor, dim: int, index: StepIndex) -> bool:
-    """True where an index is a row of a tensor in each step, counted from the first one."""
-    with WithoutFunctions():  # the model reads none of these sizes
-        least, greatest = index.ends
-        return is_less(-1, least) and is_less(greatest, tensor.shape[dim])
-
-
-def _are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: Any) -> bool:
-    """True where so many rows from an index on are there in each step: the graph holds for such sizes."""
-    with WithoutFunctions():  # the model reads none of these sizes
-        least, greatest = index.ends
-        size, end = tensor.shape[dim], greatest + width
-        return (is_less(-1, least) or bool(least >= 0)) and (
-            is_less(end, size + 1) or bool(end <= size)
-        )
-
-
-def is_of_ints(tensor: torch.Tensor) -> bool:
-    """True for a tensor of whole numbers."""
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-
-
-def _same_shape(row: torch.Tensor, value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and (
-        row.ndim == value.ndim
-        and all(
-            statically_known_true(one == other)
-            for one, other in zip(row.shape, value.shape, strict=True)
-        )
-    )
-
-
-def _in_two(
-    loop: Loop, key: tuple[Any, ...], n_dims: int
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The keys of ``x[:, t][0, other]``, which is ``x[0, t, other]``: that of a row, and that in the row.
-
-    :raises NotRolledError: where another index, or a tensor, stands before the index of the step
-    """
-    places = [n for n, entry in enumerate(key) if isinstance(entry, StepIndex)]
-    if len(places) != 1:
-        raise loop.refused(_BESIDE_OTHERS)
-    before, after = key[: places[0]], key[places[0] + 1 :]
-    counted = key if any(entry is ... for entry in before) else before
-    if leaves_of((before, after), StepIndex) or any(type(e) not in _BASIC for e in counted):
-        raise loop.refused(_BESIDE_OTHERS)
-    n_given = sum(entry is not None and entry is not ... for entry in key)
-    dim = sum(n_dims - n_given if entry is ... else int(entry is not None) for entry in before)
-    return (*[slice(None)] * dim, key[places[0]]), (*before, *after)
-
-
-def _begins_of_cuts(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
-    """The key with ``t`` for ``t : t + 3``, and how many rows each such slice has."""
-    found, widths = list(entries), []
-    for number, entry in enumerate(entries):
-        if isinstance(entry, slice) and leaves_of(entry, StepIndex):
-            begin, end = entry.start, entry.stop
-            if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
-                raise loop.refused("a step reads a slice that grows with its index")
-            distance = end.first - begin.first
-            expression = sympy.sympify(expression_of(distance))
-            if not begin.goes_with(end) or not statically_known_true(distance >= 1):
-                raise loop.refused("a step reads as many rows as its index says")
-            found[number] = begin
-            widths.append(int(expression) if expression.is_Integer else distance)
-    return tuple(found), widths
-
-
-def _text_of_entry(entry: Any) -> str:
-    if isinstance(entry, StepIndex):
-        return f"{entry.first} + {entry.each} * step"
-    return str(entry)

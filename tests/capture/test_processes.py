@@ -59,6 +59,7 @@ if __name__ == "__main__":
     ) == [1, 3, 3]
 
 
+@pytest.mark.slow
 def test_children_of_every_kind_have_files_of_their_own(tmp_path: Path) -> None:
     code = """
 from concurrent.futures import ProcessPoolExecutor

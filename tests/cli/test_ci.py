@@ -130,6 +130,7 @@ def step_of_action(name: str, inputs: dict[str, str], environment: dict[str, str
     )
 
 
+@pytest.mark.slow
 def test_the_action_of_github_annotates_lines(tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     runner = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), "PYTHONPATH": str(ROOT / "src")}

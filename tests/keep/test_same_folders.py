@@ -101,6 +101,7 @@ def test_two_runs_give_the_same_folder_but_for_the_timings(name: str, tmp_path: 
     assert differing(tmp_path / "first", tmp_path / "second") == {"onlooker.json": {"timings"}}
 
 
+@pytest.mark.slow
 def test_another_process_with_other_hashes_gives_the_same_folder(tmp_path: Path) -> None:
     saved("sided", tmp_path / "here")
     lines = [

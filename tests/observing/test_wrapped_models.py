@@ -707,7 +707,7 @@ def test_a_model_with_lora_generates_on_its_program() -> None:
 
 
 @of_peft
-@pytest.mark.parametrize("kind", ["LoRA", "prompt tuning"])
+@pytest.mark.parametrize("kind", ["LoRA", pytest.param("prompt tuning", marks=pytest.mark.slow)])
 def test_a_model_of_peft_is_exported_as_it_is_called(kind: str) -> None:
     """Prompt tuning adds tokens before the inner model sees them: they are in the graph of the wrapper."""
     model, observer = adapted(kind), InputObserver()

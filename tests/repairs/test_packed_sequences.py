@@ -131,7 +131,7 @@ def test_graphs_take_other_lengths(kind: type[Layer]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*serves-less")  # OpenVINO has no LSTM of one row on the CPU
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_files_of_other_runtimes_take_other_lengths(target: str) -> None:
     model, observer = watched(Hidden)
     program = observer.export(to=target)

@@ -736,7 +736,7 @@ def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(ru
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("step", [0, 4, -1])
 @pytest.mark.parametrize("value", [5.0, -5.0, 0.0, float("nan")])
-@pytest.mark.one_in(31)
+@pytest.mark.one_in(53)
 def test_a_step_that_goes_another_way_is_never_wrong(run: Callable[..., object], step: int, value: float) -> None:
     model, program = exported_way(run)
     x = rand(2, 9, 3)
@@ -804,6 +804,7 @@ class Experts(torch.nn.Module):
         return result
 
 
+@pytest.mark.slow
 def test_a_loop_over_values_serves_its_number_of_steps_alone_and_names_the_line() -> None:
     observer = InputObserver()
     torch.manual_seed(0)

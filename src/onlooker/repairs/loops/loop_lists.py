@@ -5,8 +5,8 @@ A rolled loop runs some steps, and no more, so that such a list is shorter or lo
 such as ``results[-1]`` or ``results[t]`` in another loop, are given the results of all steps, and
 ``for result in results`` is a loop over all of them. Any other reading may count them: ``if results[60:]``.
 So the source of the function is looked at, and a loop stays as it is where the list is read in another way in
-the loop itself, or where a function is given the list and may do so. A statement after the loop that may count the items
-is another matter: its name may stand for something else by then, which is asked before its line runs.
+the loop itself, or where a function is given the list and may do so. A statement after the loop that may count
+the items is another matter: its name may stand for something else by then, which is asked before its line runs.
 
 >>> import ast
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"

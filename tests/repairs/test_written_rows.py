@@ -163,6 +163,34 @@ def the_number_before(x: torch.Tensor, numbers: torch.Tensor) -> object:
     return result
 
 
+def filled_forward(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    """As gaps of a series are filled with what was there before."""
+    series = torch.where(x > 0.6, torch.nan, x)
+    for t in range(1, x.shape[0]):
+        gaps = torch.isnan(series[t])
+        series[t][gaps] = series[t - 1][gaps]
+    return series.nan_to_num(0.0)
+
+
+def written_beside_the_row_before(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    result = x * 2
+    for t in range(1, x.shape[0]):
+        before = result[t - 1]
+        result[t][0] = before[0]
+        before[1] = 7.0
+        result[t][2] = before[1]
+    return result
+
+
+def read_again_after_a_write(x: torch.Tensor, numbers: torch.Tensor) -> object:
+    result, read = x * 2, []
+    for t in range(1, x.shape[0]):
+        row = result[t]
+        row[0] = result[t - 1][1]
+        read.append(row.sum())
+    return result, torch.stack(read)
+
+
 def items_of_a_view(x: torch.Tensor, numbers: torch.Tensor) -> object:
     result, read = x * 2, []
     view = result.view(-1, 2, 3)
@@ -189,6 +217,7 @@ SERVED = [
     beyond_a_row,
     parts_of_items,
     items_by_their_names,
+    filled_forward,
 ]
 NEVER_WRONG = [
     two_rows_in_a_step,
@@ -201,8 +230,13 @@ NEVER_WRONG = [
     the_number_before,
     items_of_a_view,
     items_that_outlive_their_step,
+    written_beside_the_row_before,
+    read_again_after_a_write,
 ]
 SLOW = {
+    filled_forward,
+    written_beside_the_row_before,
+    read_again_after_a_write,
     items_by_their_names,
     items_of_a_view,
     items_that_outlive_their_step,
@@ -246,7 +280,8 @@ def agree(program: Program, model: Rows, count: int) -> bool:
 @pytest.mark.parametrize("run", runs(SERVED, SLOW))  # type: ignore[arg-type]
 def test_steps_that_write_to_parts_of_their_rows_are_served(run: Run) -> None:
     model, program = exported(run)
-    assert all(agree(program, model, count) for count in (1, 2, 4, 7, 9))
+    least = 2 if run is filled_forward else 1  # its loop has a step less
+    assert all(agree(program, model, count) for count in (least, 2, 4, 7, 9))
 
 
 @pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))  # type: ignore[arg-type]

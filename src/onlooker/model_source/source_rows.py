@@ -51,9 +51,14 @@ def _rows_in_loop(code: CodeType, instruction: int) -> dict[type, set[Any]]:
     """
     name, loop = _indexed(code, instruction)
     rows: dict[type, set[Any]] = {ast.Load: set(), ast.Store: set()}
-    for node in () if loop is None else within(loop.body):
+    body = [] if loop is None else list(within(loop.body))
+    parents = parents_in(loop) if loop is not None else {}
+    for node in body:
         if isinstance(node, ast.Subscript) and _is_named(node.value, name):
-            rows.setdefault(type(node.ctx), set()).add(_row_of(node.slice, loop))  # type: ignore[arg-type]
+            row = _row_of(node.slice, loop)  # type: ignore[arg-type]
+            rows.setdefault(type(node.ctx), set()).add(row)
+            if _is_written(node, body, parents):
+                rows[ast.Store].add(row)
     return rows
 
 

@@ -142,6 +142,8 @@ class StepRecorder:
         self._rows_read: dict[Rows, tuple[int, Any]] = {}
         #: the rows that stand for items of lists in the step that runs, by the identity of the items
         self._of_lists: dict[int, torch.Tensor] = {}
+        #: the rows of states that the step that runs has read, by their memory: the state, the key and the row
+        self._rows_of_states: dict[int, tuple[torch.Tensor, tuple[Any, ...], torch.Tensor]] = {}
         #: the conditions on numbers of steps that are noted
         self._known: set[Any] = set()
         self.states = WrittenStates(results)
@@ -187,7 +189,18 @@ class StepRecorder:
             if is_new is not None:
                 return self._write_state(loop, func, args, kwargs, is_new=is_new)
             self._check_write(loop, func, args, kwargs)
+            return self._written(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _written(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a write to a tensor of the step; a row of a state is put into the state again."""
+        result = self._compute(loop, func, args, kwargs)
+        state, first, row = self._rows_of_states.get(memory_of(args[0]), (None, (), args[0]))
+        if state is not None:
+            self._put(loop, state, first, (), row)
+        return result
 
     def _value_read(self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What Python reads of the values of a tensor in a step: a number, or whether it is true.
@@ -435,6 +448,7 @@ class StepRecorder:
         self.note_conditions(loop)
         self.states.forget_rows()
         self._of_lists.clear()
+        self._rows_of_states.clear()
         loop.items.clear()
         self._n_asked = 0
 
@@ -644,6 +658,8 @@ class StepRecorder:
         if is_state and _is_early(loop):
             self.states.keep_copy(tensor, first[-1], picked)
         row: torch.Tensor = self._compute(loop, torch.select, (picked, dim, 0), {})
+        if is_state:
+            self._rows_of_states[memory_of(row)] = tensor, first, row
         if not is_whole(rest):
             row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         return row

@@ -162,6 +162,14 @@ def with_nothing_beside(model: Model, x: Tensor) -> Any:
     return torch.stack(heads), weights
 
 
+def with_one_size_for_all(model: Model, x: Tensor) -> Any:
+    """As models of images take all sizes of a batch from one tensor."""
+    sizes = [(x.shape[1], x.shape[2])] * len(x)
+    parts = [value[: size[0], : size[1] - 1] for value, size in zip(x, sizes, strict=False)]
+    places = [torch.arange(part.shape[0]) for part in parts]
+    return torch.cat([part.flatten() for part in parts]), torch.cat(places)
+
+
 SERVED = (
     by_the_number_of_parts,
     parts_backwards,
@@ -174,6 +182,7 @@ SERVED = (
     counted_in_a_loop,
     joined_in_a_branch,
     with_nothing_beside,
+    with_one_size_for_all,
 )
 
 
@@ -189,7 +198,15 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
 @pytest.mark.parametrize(
     "run",
     runs(
-        SERVED, slow={parts_backwards, several_results, several_results_apart, joined_in_a_branch, with_nothing_beside}
+        SERVED,
+        slow={
+            parts_backwards,
+            several_results,
+            several_results_apart,
+            joined_in_a_branch,
+            with_nothing_beside,
+            with_one_size_for_all,
+        },
     ),
 )
 def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> None:
@@ -199,6 +216,32 @@ def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> N
         x = torch.randn(steps, 2, 4)
         torch.testing.assert_close(program(x), model(x))
     assert program.verify().verified
+
+
+def rows_in_strides(model: Model, x: Tensor) -> Any:
+    rows, count = x.flatten(0, 1), x.shape[1]
+    return torch.stack([rows[i * count : (i + 1) * count].sum(0) for i in range(x.shape[0])])
+
+
+def blocks_of_a_mask(model: Model, x: Tensor) -> Any:
+    count, steps = x.shape[1], x.shape[0]
+    mask = torch.ones(steps * count, steps * count)
+    for i in range(steps):
+        mask[i * count : (i + 1) * count, i * count : (i + 1) * count] = 0
+    return mask @ x.flatten(0, 1)
+
+
+def parts_of_one_size(model: Model, x: Tensor) -> Any:
+    return torch.stack([part.sum(0) for part in x.flatten(0, 1).split([x.shape[1]] * x.shape[0])])
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("run", [rows_in_strides, blocks_of_a_mask, parts_of_one_size])
+def test_strides_and_parts_that_are_sizes_are_served(run: Callable[[Any, Tensor], Any]) -> None:
+    model, program = watched(run)
+    for steps, batch in ((2, 2), (7, 4), (1, 3)):
+        x = torch.randn(steps, batch, 4)
+        torch.testing.assert_close(program(x), model(x))
 
 
 def a_sum_of_ones(model: Model, x: Tensor) -> Any:

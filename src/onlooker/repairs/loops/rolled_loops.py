@@ -747,9 +747,9 @@ class RolledLoops(Reader):
         if func in _CHUNKS:
             return self._chunks(tensor, options.get("chunks", split_size_or_sections), dim)
         lengths = options.get("split_size", split_size_or_sections)
-        repeated = self._repeated(lengths)
-        if repeated is not None and isinstance(repeated.item, (int, torch.SymInt)):
-            rows = self._results.value(tensor).unflatten(dim, (repeated.count, repeated.item))
+        length, count = repeated_item(lengths) or (None, 0)
+        if isinstance(length, (int, torch.SymInt)) and self._loop is None:
+            rows = self._results.value(tensor).unflatten(dim, (count, length))
             return self._apart(torch.Tensor.unbind, rows, dim % tensor.ndim)
         if not isinstance(lengths, Listed):
             return self._equal_parts(tensor, lengths, dim)

@@ -78,7 +78,8 @@ def is_written_to(code: CodeType, instruction: int) -> bool:
     if loop is None:
         return is_added_to(code, instruction)
     read = ast.unparse(expressions_around(code, instruction)[0])
-    body, parents = list(_within_all_loops(loop, code)), parents_in(tree_of_code(code))
+    parents = parents_in(tree_of_code(code))
+    body = list(_within_all_loops(loop, parents))
     for node in body:
         if not isinstance(node, ast.Subscript) or not _is_named(node.value, name):
             continue
@@ -142,12 +143,12 @@ def _is_name_written(
     )
 
 
-def _within_all_loops(loop: ast.For, code: CodeType) -> Iterator[ast.AST]:
+def _within_all_loops(loop: ast.For, parents: Mapping[ast.AST, ast.AST]) -> Iterator[ast.AST]:
     """The nodes in the body of the outermost loop around one in the same function."""
-    tree = tree_of_code(code)
-    parents, node, outermost = {} if tree is None else parents_in(tree), loop, loop
+    node: ast.AST = loop
+    outermost = loop
     while node in parents and not isinstance(node, _FUNCTIONS):
-        node = parents[node]  # type: ignore[assignment]
+        node = parents[node]
         outermost = node if isinstance(node, ast.For) else outermost
     return within(outermost.body)
 

@@ -314,8 +314,7 @@ class RolledLoops(Reader):
 
         :raises NotRolledError: for such a list
         """
-        is_long = _is_list(value) and len(value) >= self.n_steps - _MOST_BESIDE
-        if self._last is not None and is_long:
+        if self._last is not None and self._is_long(value):
             raise self._last.refused("a list with an item of each step is counted")
 
     def _steps_over(self, values: Any) -> Iterator[tuple[StepIndex, Any]] | None:
@@ -547,8 +546,11 @@ class RolledLoops(Reader):
         """True for a list with results of all steps, or with None for each."""
         if self._results.in_a_row(values) is not None:
             return True
-        is_long = len(values) >= self.n_steps - _MOST_BESIDE
-        return is_long and all(value is None for value in list(values))
+        return self._is_long(values) and all(value is None for value in list(values))
+
+    def _is_long(self, values: Any) -> bool:
+        """True for a list that may have an item of each step that was run."""
+        return _is_list(values) and len(values) >= self.n_steps - _MOST_BESIDE
 
     def _name_lists(self, loop: Loop, kept: KeptBetweenSteps, frames: Sequence[FrameType]) -> None:
         """Gives lists of results over which another loop goes an iterator of those of all steps: those that have a

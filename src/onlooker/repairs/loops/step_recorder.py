@@ -723,15 +723,15 @@ class StepRecorder:
     ) -> list[tuple[int, torch.Tensor]]:
         """The dimensions of a block, and the places of its rows in each."""
         found, n_given = list[tuple[int, torch.Tensor]](), sum(one is not ... for one in entries)
-        left, dim = list(widths), 0
+        left, dim = iter(widths), 0
+        if sum(isinstance(one, StepIndex) for one in entries) != len(widths):
+            raise loop.refused(BESIDE_OTHERS)
         for entry in entries:
             if isinstance(entry, StepIndex):
-                found.append((dim, self._places(loop, tensor, dim, entry, left.pop(0))))
+                found.append((dim, self._places(loop, tensor, dim, entry, next(left))))
             elif entry is not ... and not (type(entry) is slice and entry == slice(None)):
                 raise loop.refused(BESIDE_OTHERS)
             dim += tensor.ndim - n_given if entry is ... else 1
-        if left:
-            raise loop.refused(BESIDE_OTHERS)
         return found
 
     def _put_window(

@@ -300,7 +300,8 @@ class Loop:
         is_falling = index.each < 0 and not is_of_end
         begin = sympy.sympify(expression_of(first - self.count if is_falling else first))
         is_near = bool(begin.is_Integer) and abs(int(begin)) <= _MOST_BEFORE
-        if index.loop is not self or not self.is_running or not is_near:
+        is_own = index.loop is self and self.is_running and isinstance(index.each, int)
+        if not is_own or not is_near:
             raise self.refused("the item of a list is read at another place than that of the step")
         begin = int(begin) + (self.n_steps if is_falling else 0)
         place: int = begin + index.each * (len(self.steps) - 1)

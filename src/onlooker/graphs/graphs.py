@@ -97,12 +97,18 @@ def _find_broadcast_axes(program: ProgramGraphs) -> None:
 def _note_calls_after_others(program: ProgramGraphs) -> None:
     """Compares a model that remembers something, such as a table or that it was called, with the graphs
     after a call: these compute what the first call computes. The verdict says where they differ, or
-    where that was not shown. Sizes that are too large to be tried are left out.
+    where that was not shown. Sizes that are too large to be tried are left out, and so are attributes that
+    each call sets before it reads them.
 
     :raises ExportError: ``model-keeps-state`` where the state that was asked for lacks something
     """
     kept, model = program.lab.kept, program.lab.model
-    remembered = [path for path in kept.changes if path not in kept.counted]
+    regions = [
+        region for search in program.searches for graph in search.graphs for region in graph.regions
+    ]
+    remembered = [
+        path for path in kept.remembered if not all(path in region.unread for region in regions)
+    ]
     if isinstance(model, Stateful):
         remembered += model.unread
     if not remembered or not program.samples:

@@ -71,6 +71,11 @@ class Kept:
     is_of_all_calls: bool = False
     difference: str = ""
 
+    @property
+    def remembered(self) -> dict[str, Effect]:
+        """The changes that are not counted."""
+        return {path: change for path, change in self.changes.items() if path not in self.counted}
+
     def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:
         """Notes what a run has changed since it has begun, from inside of it; ``run_again`` makes a
         second one.

@@ -5,58 +5,101 @@ nothing can stand in the place of None.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
+import torch
+
 __all__ = ["reads_are_told"]
+
+#: modules whose code looks into the namespace of any object, and not for an attribute of this one
+_OTHERS = (torch.nn.Module.__module__, __name__.partition(".")[0] + ".")
 
 
 @contextlib.contextmanager
 def reads_are_told(owner: Any, name: str, read: Callable[[], None]) -> Iterator[bool]:
     """Inside the block ``read()`` is called when an attribute of an object is read that the block has
-    not written. Yields False where the class of the object lets nobody tell.
+    not written, and when code of others takes the whole namespace of the object before. Yields False where the
+    class of the object lets nobody tell.
 
     >>> class Counter:
     ...     last = None
     >>> counter, read = Counter(), []
     >>> counter.n = None
     >>> with reads_are_told(counter, "n", lambda: read.append("n")) as is_told:
+    ...     counter.last = 2
     ...     _ = counter.n is None
     >>> is_told, read
     (True, ['n'])
+    >>> with reads_are_told(counter, "n", lambda: read.append("again")):
+    ...     counter.n = 3
+    ...     _ = counter.n, vars(counter)
+    >>> read
+    ['n']
     """
     cls = type(owner)
-    missing = object()
-    written: list[bool] = []
-
-    def get(obj: Any) -> Any:
-        if obj is owner and not written:
-            read()
-        value = vars(obj).get(name, missing)
-        if value is missing:
-            raise AttributeError(name)
-        return value
-
-    def put(obj: Any, value: Any) -> None:
-        if obj is owner:
-            written.append(True)
-        vars(obj)[name] = value
-
-    def remove(obj: Any) -> None:
-        if obj is owner:
-            written.append(True)
-        del vars(obj)[name]
-
-    space = {name: property(get, put, remove), "__slots__": (), "__module__": cls.__module__}
-    space["__qualname__"] = cls.__qualname__
-    is_told = name not in vars(cls)
+    space = _Told(owner, name, read).space_of(cls)
+    # a class of another kind may keep a register of those below it
+    is_plain = isinstance(cls.__init_subclass__, BuiltinFunctionType)
+    is_told = is_plain and name not in vars(cls) and bool(space)
     try:
         if is_told:
-            owner.__class__ = type(cls.__name__, (cls,), space)
-    except TypeError:
+            make: Any = type(cls)
+            owner.__class__ = make(cls.__name__, (cls,), space)
+    except Exception:  # a class with slots, or one whose metaclass refuses
         is_told = False
     try:
         yield is_told
     finally:
         if is_told:
             object.__setattr__(owner, "__class__", cls)
+
+
+class _Told:
+    """The attribute of one object, and whether the block has written it."""
+
+    def __init__(self, owner: Any, name: str, read: Callable[[], None]) -> None:
+        self._owner, self._name, self._read = owner, name, read
+        self._is_written = False
+        spaces = (vars(base).get("__dict__") for base in type(owner).__mro__)
+        self._namespace: Any = next((one for one in spaces if one is not None), None)
+
+    def space_of(self, cls: type) -> dict[str, Any]:
+        """What a class below the one of the object has; nothing where the object has no namespace."""
+        if self._namespace is None:
+            return {}
+        own = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        of_namespace = property(self._namespace_taken, self._put_namespace)
+        attribute = property(self._get, self._put, self._remove)
+        return {**own, self._name: attribute, "__dict__": of_namespace}
+
+    def _look(self, obj: Any) -> None:
+        if obj is self._owner and not self._is_written:
+            self._read()
+
+    def _get(self, obj: Any) -> Any:
+        self._look(obj)
+        try:
+            return self._namespace.__get__(obj)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+
+    def _put(self, obj: Any, value: Any) -> None:
+        self._is_written |= obj is self._owner
+        self._namespace.__get__(obj)[self._name] = value
+
+    def _remove(self, obj: Any) -> None:
+        self._is_written |= obj is self._owner
+        del self._namespace.__get__(obj)[self._name]
+
+    def _namespace_taken(self, obj: Any) -> Any:
+        taker = sys._getframe(1).f_globals.get("__name__", "")
+        if not f"{taker}.".startswith(_OTHERS):
+            self._look(obj)
+        return self._namespace.__get__(obj)
+
+    def _put_namespace(self, obj: Any, value: Any) -> None:
+        self._look(obj)
+        self._namespace.__set__(obj, value)

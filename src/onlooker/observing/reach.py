@@ -487,6 +487,10 @@ class Snapshot:
         made.holders = [holder for holder in fresh if holder is not None]
         return made
 
+    def holder_like(self, other: Holder) -> Holder | None:
+        """The holder of the same object as another one; None where there is none."""
+        return next((one for one in self.holders if one.is_about(other)), None)
+
     def changed(self) -> list[Holder]:
         """The holders that hold something else now."""
         return [holder for holder in self.holders if not holder.is_unchanged()]

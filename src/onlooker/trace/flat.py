@@ -210,6 +210,15 @@ class FlatRun:
         )
 
     @property
+    def unread(self) -> frozenset[str]:
+        """The attributes that calls set, and that no call of the last trace reads before: at none of its sizes,
+        and for no values. What it took for granted of a loop or a branch may be otherwise for those.
+        """
+        by_values = self.values is not None and self.values.taken
+        is_plain = not (self.loops.rolled or self.hits.visited or self.branches.taken or by_values)
+        return self.state.unread if is_plain else frozenset()
+
+    @property
     def notes(self) -> Sequence[str]:
         """Notes about the loops and branches that the last trace changed, by their lines."""
         most = f"of up to {self._n_steps} steps"
@@ -350,14 +359,14 @@ class FlatRun:
         is as before: a trace runs the model twice.
         """
         self.state, self._changes = StateReads(), ()
-        model = self.lab.model
+        model, kept = self.lab.model, self.lab.kept
         lifted: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if isinstance(model, Stateful):
             lifted = model.lifted(self.state.stand_in)
         with lifted:
             begun = self._held()
             try:
-                with self.state.of(begun, self.lab.kept.counted):
+                with self.state.of(begun, kept.counted, kept.remembered):
                     with cache_reads_are_told(self.lab.subject.watched, self.state.read):
                         yield
                     self._changes = [

@@ -98,10 +98,13 @@ _CHECKER = "<@beartype("
 
 
 class StateReads:
-    """The readings of what calls count: path -> line of the model."""
+    """The readings of what calls count: path -> line of the model. ``first_read`` has the other attributes that
+    calls set: for each one whether it was read before it was set.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
+        self.first_read: dict[str, bool] = {}
         #: paths that have stand-ins
         self.placed: dict[str, Any] = {}
 
@@ -111,18 +114,30 @@ class StateReads:
             frame = frame_of_model()
             self.found[path] = line_of(frame) if frame is not None else ""
 
+    @property
+    def unread(self) -> frozenset[str]:
+        """The attributes that calls set, and that the run did not read before: whatever an earlier call left
+        there, it is all the same.
+        """
+        return frozenset(path for path, is_read in self.first_read.items() if not is_read)
+
     @contextlib.contextmanager
-    def of(self, snapshot: Snapshot, counted: Mapping[str, Effect]) -> Iterator[None]:
-        """Inside the block stand-ins are in the places of what calls count. The caller puts back what
-        stood there.
+    def of(
+        self, snapshot: Snapshot, counted: Mapping[str, Effect], others: Mapping[str, Effect]
+    ) -> Iterator[None]:
+        """Inside the block stand-ins are in the places of what calls count, and the attributes among ``others``
+        are looked at. The caller puts back what stood there.
         """
         with contextlib.ExitStack() as stack:
             for change in list(counted.values()):
                 if change.place not in self.placed and change.holder is not None:
-                    held = change.holder
-                    known = next((one for one in snapshot.holders if one.is_about(held)), None)
+                    known = snapshot.holder_like(change.holder)
                     if known is None or not self._place(stack, snapshot, known, change):
                         self.found.setdefault(change.place, "")
+            for change in list(others.values()):
+                known = None if change.holder is None else snapshot.holder_like(change.holder)
+                if known is not None:
+                    self._watch_setting(stack, known, change)
             yield
 
     def stands_for(self, change: Effect) -> bool:
@@ -227,6 +242,15 @@ class StateReads:
             return False
         self.placed[path] = name
         return True
+
+    def _watch_setting(self, stack: contextlib.ExitStack, holder: Holder, change: Effect) -> None:
+        """Lets the class of an object tell when an attribute is read before it is set."""
+        owner, name, path = getattr(holder, "owner", None), change.key, change.place
+        if owner is not None and isinstance(name, str):
+            is_told = stack.enter_context(
+                reads_are_told(owner, name, lambda: self.first_read.update({path: True}))
+            )
+            self.first_read.setdefault(path, not is_told)
 
 
 def _is_key_added(change: Effect) -> bool:

@@ -83,7 +83,8 @@ _WATCH_STATE = (
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A graph, the path condition of its trace, and the ``bounds`` beyond which the model refuses
-    what the condition allows: together they are the contract of the graph.
+    what the condition allows: together they are the contract of the graph. ``unread`` are attributes that
+    calls set, and that none reads before.
     """
 
     graph: Graph
@@ -91,6 +92,7 @@ class Traced:
     request: TraceRequest = field(default_factory=TraceRequest)
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 def export_graph(
@@ -207,7 +209,7 @@ def _traced(
         note = f"{NOT_TRACING.note}: {by_masks}"
         return Retry(request.with_repair(NOT_TRACING), note, NOT_TRACING)
     found = replace(request, sizes_are_values=flat.has_values_of_floats)
-    return Traced(graph, condition, found, flat.rolling, bounds)
+    return Traced(graph, condition, found, flat.rolling, bounds, flat.unread)
 
 
 def _leaves_tables(flat: FlatRun, example: Example, calls: Calls, lab: Lab) -> bool:

@@ -302,6 +302,7 @@ class ProvenGraphs:
             not_tracing=NOT_TRACING in traced.request.on,
             rolling=traced.rolling,
             bounds=traced.bounds,
+            unread=traced.unread,
         )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*by_number, *found.limits), dropped=tuple(found.dropped))

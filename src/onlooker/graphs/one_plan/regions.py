@@ -49,7 +49,8 @@ class ProvenRegion:
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
     sizes that the model read. ``not_tracing`` is True where the model was told that it is not traced.
-    ``rolling`` says which loops the trace rolled.
+    ``rolling`` says which loops the trace rolled, ``unread`` which attributes that calls set no call reads
+    before.
     """
 
     fixed: Sizes
@@ -63,6 +64,7 @@ class ProvenRegion:
     not_tracing: bool = False
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     def has_its_numbers(self, sizes: Sizes) -> bool:
         """True for sizes of which the trace would have made the same numbers."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import importlib
 import random
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -298,3 +301,55 @@ def test_what_the_user_changes_after_an_export_is_verified() -> None:
     assert program.verify().verified
     model.scale = 3.0
     assert not program.verify().verified
+
+
+_HOOKS = """
+features = {}
+
+def of_globals(name):
+    def hook(module, inputs, output):
+        features[name] = output
+    return hook, features
+
+def of_closure(name):
+    known = {}
+    def hook(module, inputs, output):
+        known[name] = output
+    return hook, known
+"""
+
+
+class WithHook(nn.Module):
+    """Reads what a hook of a package wrote into a dict that the model holds as well."""
+
+    def __init__(self, hook: Any, features: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.inner, self.features = nn.Linear(4, 4), features
+        self.inner.register_forward_hook(hook)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(x) + self.features["inner"].view(x.shape)
+        return out
+
+
+@pytest.mark.parametrize("kind", ["of_globals", "of_closure"])
+def test_the_dict_that_a_hook_of_an_installed_package_writes_to_is_that_of_the_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    name = f"hooks_{kind}"
+    (tmp_path / f"{name}.py").write_text(_HOOKS)
+    (tmp_path / f"{name}-1.0.dist-info").mkdir()
+    (tmp_path / f"{name}-1.0.dist-info" / "RECORD").write_text(f"{name}.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    model = WithHook(*getattr(importlib.import_module(name), kind)("inner"))
+    twin = twin_of(model)
+    assert twin is not model
+    x = torch.randn(2, 4)
+    model(torch.randn(3, 4))
+    torch.testing.assert_close(twin(x), model(x))
+    observer = InputObserver()
+    with observer(model):
+        model(torch.randn(2, 4))
+        model(torch.randn(5, 4))
+    assert observer.export().verify().verified

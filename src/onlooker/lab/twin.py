@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from types import FunctionType, GeneratorType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import torch
 
-from ..observing.reach import Snapshot
+from ..observing.reach import Snapshot, values_of_function
 from ..observing.wrapping.deepcopy_hook import unnoted_copies
 from ..pytrees.unread import Unread
 
@@ -58,10 +58,18 @@ def twin_of(model: Any) -> Any:
 
 def _held_by_code(reach: Snapshot) -> dict[int, Any]:
     """The objects that functions and classes hold themselves, in closures, globals and attributes: a
-    copy of one would be another object than the one that they read.
+    copy of one would be another object than the one that they read. Of functions of installed packages these
+    are the objects of the model, such as the dict that a hook writes to.
     """
     code = [one for one in reach.objects.values() if isinstance(one, (FunctionType, type))]
-    return Snapshot.of(code, copies=False).objects
+    functions = (one for one in code if isinstance(one, FunctionType))
+    held = {id(value): value for function in functions for value in values_of_function(function)}
+    own = [value for key, value in held.items() if key in reach.objects and not _is_code(value)]
+    return Snapshot.of([*code, *own], copies=False).objects
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, (FunctionType, type, ModuleType, torch.nn.Module))
 
 
 def _is_shared(value: Any) -> bool:

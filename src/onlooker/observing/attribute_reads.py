@@ -15,7 +15,7 @@ import torch
 __all__ = ["reads_are_told"]
 
 #: modules whose code looks into the namespace of any object, and not for an attribute of this one
-_OTHERS = (torch.nn.Module.__module__, __name__.partition(".")[0] + ".")
+_OTHERS = (f"{torch.nn.Module.__module__}.", f"{torch.fx.__name__}.", f"{__name__.split('.')[0]}.")
 
 
 @contextlib.contextmanager
@@ -58,48 +58,58 @@ def reads_are_told(owner: Any, name: str, read: Callable[[], None]) -> Iterator[
 
 
 class _Told:
-    """The attribute of one object, and whether the block has written it."""
+    """The attribute of one object, and whether the block has written it. Tools of torch give other objects the
+    namespace of this one, and take its class for a base of theirs: these stand for it.
+    """
 
     def __init__(self, owner: Any, name: str, read: Callable[[], None]) -> None:
-        self._owner, self._name, self._read = owner, name, read
+        self._name, self._read = name, read
         self._is_written = False
         spaces = (vars(base).get("__dict__") for base in type(owner).__mro__)
-        self._namespace: Any = next((one for one in spaces if one is not None), None)
+        self._descriptor: Any = next((one for one in spaces if one is not None), None)
+        self._own = None if self._descriptor is None else self._descriptor.__get__(owner)
 
     def space_of(self, cls: type) -> dict[str, Any]:
         """What a class below the one of the object has; nothing where the object has no namespace."""
-        if self._namespace is None:
+        if self._descriptor is None:
             return {}
         own = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        of_namespace = property(self._namespace_taken, self._put_namespace)
-        attribute = property(self._get, self._put, self._remove)
-        return {**own, self._name: attribute, "__dict__": of_namespace}
+        namespace = property(self._taken, self._put_namespace)
+        return {
+            **own,
+            self._name: property(self._get, self._put, self._remove),
+            "__dict__": namespace,
+        }
 
-    def _look(self, obj: Any) -> None:
-        if obj is self._owner and not self._is_written:
+    def _look(self, space: Any) -> None:
+        if space is self._own and not self._is_written:
             self._read()
 
     def _get(self, obj: Any) -> Any:
-        self._look(obj)
+        space = self._descriptor.__get__(obj)
+        self._look(space)
         try:
-            return self._namespace.__get__(obj)[self._name]
+            return space[self._name]
         except KeyError:
             raise AttributeError(self._name) from None
 
     def _put(self, obj: Any, value: Any) -> None:
-        self._is_written |= obj is self._owner
-        self._namespace.__get__(obj)[self._name] = value
+        space = self._descriptor.__get__(obj)
+        self._is_written |= space is self._own
+        space[self._name] = value
 
     def _remove(self, obj: Any) -> None:
-        self._is_written |= obj is self._owner
-        del self._namespace.__get__(obj)[self._name]
+        space = self._descriptor.__get__(obj)
+        self._is_written |= space is self._own
+        del space[self._name]
 
-    def _namespace_taken(self, obj: Any) -> Any:
+    def _taken(self, obj: Any) -> Any:
+        space = self._descriptor.__get__(obj)
         taker = sys._getframe(1).f_globals.get("__name__", "")
         if not f"{taker}.".startswith(_OTHERS):
-            self._look(obj)
-        return self._namespace.__get__(obj)
+            self._look(space)
+        return space
 
     def _put_namespace(self, obj: Any, value: Any) -> None:
-        self._look(obj)
-        self._namespace.__set__(obj, value)
+        self._look(self._descriptor.__get__(obj))
+        self._descriptor.__set__(obj, value)

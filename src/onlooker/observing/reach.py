@@ -58,7 +58,7 @@ from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
 from .effects import MISSING, Effect, shown, was_written, write_mark
 
-__all__ = ["Holder", "ObjectState", "Snapshot", "is_file_of_user"]
+__all__ = ["Holder", "ObjectState", "Snapshot", "is_file_of_user", "values_of_function"]
 
 #: values that cannot change, and that are compared by value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -428,6 +428,13 @@ class _WrittenTensor(Holder):
             self.value.copy_(self.saved)
         if not is_inference:
             self.mark = write_mark(self.value)
+
+
+def values_of_function(function: FunctionType) -> Iterator[Any]:
+    """Yields the values in the closure of a function, whoever wrote it, and those of the globals that it reads."""
+    yield from map(_content_of, function.__closure__ or ())
+    read, _ = _globals_of(function.__code__)
+    yield from (function.__globals__.get(name) for name in read)
 
 
 def _content_of(cell: CellType) -> Any:

@@ -29,6 +29,7 @@ from ...proofs.path_condition import symbol_of, value_at
 from ...pytrees.open import copy_tensors, open_arguments
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
+from ...repairs.numbers.size_functions import sizes_are_ints
 from ...repairs.numbers.size_ints import builtins_swapped, files_of
 from ...repairs.trace_mode import reading
 from ...repairs.untraced_tensors import UntracedTensors
@@ -236,8 +237,10 @@ class WayRuns:
         within = as_in_a_trace() if self.in_a_trace else contextlib.nullcontext()
         rolled = [loops] if loops is not None and loops.rolls else []
         builtins = rolled[0].builtins if rolled else symbols.ranges.builtins
-        swapped = builtins_swapped(self.lab.model, builtins, files=self.known.files)
-        with within, recorder, reading(symbols, *rolled, hits, UntracedTensors()), swapped:
+        model, files = self.lab.model, self.known.files
+        kinds = sizes_are_ints(model, files=files)
+        swapped = builtins_swapped(model, builtins, files=files)
+        with within, recorder, reading(symbols, *rolled, hits, UntracedTensors()), kinds, swapped:
             yield
             symbols.ranges.settle()
 

@@ -40,8 +40,8 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy
@@ -59,7 +59,14 @@ from ..repair import Attempt, Repair, Retry
 from .repeated_lists import SizedList
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of, type_in
 
-__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes", "math_of_sizes"]
+__all__ = [
+    "SIZE_FUNCTIONS",
+    "SIZE_KEYS",
+    "SIZE_MATH",
+    "functions_of_sizes",
+    "math_of_sizes",
+    "sizes_are_ints",
+]
 
 #: the package of this file
 _OURS = __name__.partition(".")[0]
@@ -184,15 +191,27 @@ def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterato
         ):
             for name, method in own.items():
                 stack.enter_context(swapped(owner, name, method))
-        stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
-        # a layer that is made with sizes: nn.Unflatten(2, (height, width))
-        stack.enter_context(swapped(torch.nn.modules.flatten, "isinstance", _isinstance))
+        stack.enter_context(sizes_are_ints(model))
         stack.enter_context(swapped(numpy, "arange", _of_plain_numbers(numpy.arange)))
         for name, of_two in (("minimum", torch.sym_min), ("maximum", torch.sym_max)):
             stack.enter_context(swapped(numpy, name, _OfTwo(getattr(numpy, name), of_two)))
         if hasattr(proxy_tensor, "_sym_register"):
             noted = _with_two_sizes(proxy_tensor._sym_register)
             stack.enter_context(swapped(proxy_tensor, "_sym_register", noted))
+        yield
+
+
+@contextlib.contextmanager
+def sizes_are_ints(model: Any, *, files: Iterable[ModuleType] | None = None) -> Iterator[None]:
+    """Inside the block ``isinstance`` and ``type`` answer for a symbolic size as for an int; ``files`` are those
+    of the model, where the caller knows them.
+    """
+    kinds = {"isinstance": _isinstance, "type": _Type}
+    with (
+        builtins_swapped(model, kinds, files=files),
+        # a layer that is made with sizes: nn.Unflatten(2, (height, width))
+        swapped(torch.nn.modules.flatten, "isinstance", _isinstance),
+    ):
         yield
 
 

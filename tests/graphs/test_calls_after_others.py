@@ -14,7 +14,7 @@ from onlooker.proofs.path_condition import symbol_of
 
 
 class Remembers(torch.nn.Module):
-    """Notes the length of a call, and computes without it."""
+    """Notes the length of a call, and that there was one, and computes without either."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Remembers(torch.nn.Module):
         self.register_buffer("scale", torch.ones(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.is_warm, self.window = True, min(x.shape[1], 4)
+        self.is_warm, self.window = self.is_warm or True, min(x.shape[1], 4)
         return self.computed(self.layer(x)[:, : self.window])
 
     def computed(self, rows: torch.Tensor) -> torch.Tensor:
@@ -106,7 +106,7 @@ class Writes(Remembers):
     """Each call writes what stands in a buffer, and multiplies by it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.is_warm = True
+        self.is_warm = self.is_warm or True
         return self.layer(x) * self.scale.fill_(1)
 
 

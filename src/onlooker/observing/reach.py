@@ -95,6 +95,8 @@ _STEPPING = frozenset(
     map(type, map(iter, ([], (), {}, set(), range(0), "", {}.values(), {}.items())))
 )
 _OWN = str(Path(__file__).resolve().parents[1])
+#: what stands for a size, a step or a function while a trace lasts, and is no state of the model
+_REPAIRS = f"{__name__.partition('.')[0]}.repairs."
 
 
 # ---------------------------------------------------------------------------------- holders
@@ -849,7 +851,8 @@ def _is_of_user(cls: type) -> bool:
 
 def _is_followed(cls: type) -> bool:
     """True for a class whose objects are looked into."""
-    return str(cls.__module__).partition(".")[0] not in _LEFT_ALONE
+    module = str(cls.__module__)
+    return module.partition(".")[0] not in _LEFT_ALONE and not module.startswith(_REPAIRS)
 
 
 @functools.lru_cache(maxsize=4096)

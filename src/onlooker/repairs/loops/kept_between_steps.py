@@ -92,6 +92,8 @@ class KeptBetweenSteps:
         self._held: Snapshot | None = None
         #: the names that stand for a number of the step itself
         self._own: dict[str, StepSize | None] = {}
+        #: the names that stand for another tuple or list after each step, with a result of the step at its end
+        self._joined: set[str] = set()
         #: the lists that get numbers of each step
         self._lists: list[NumberList] = []
         #: where another loop goes over the results: the names of their lists, and those that the list of a
@@ -223,6 +225,9 @@ class KeptBetweenSteps:
             if not statically_known_true(now == before + growth * step):
                 raise self._loop.refused(f"{name} grows by another number in some steps")
             return
+        if depth == 0 and _is_longer(before, now, step):
+            self._joined.add(name)
+            return
         form = self._forms.setdefault((depth, name), self._form(before, 0))
         if form != self._form(now, step):
             raise self._loop.refused(f"{name} changes from step to step")
@@ -258,7 +263,8 @@ class KeptBetweenSteps:
 
         :raises NotRolledError: where Python keeps something else
         """
-        grown = self._grown_lists()
+        grown: list[Any] = [*self._grown_lists()]
+        grown += [frames[0].f_locals[name] for name in sorted(self._joined)]
         self._check_lists(frames, grown)
         n_more = self._loop.count - 1
         for name, (first, growth) in self._counts.items():
@@ -267,7 +273,7 @@ class KeptBetweenSteps:
             if isinstance(value, StepIndex) and value.loop is self._loop:
                 set_local(frames[0], name, value.first + value.each * n_more)
 
-    def _check_lists(self, frames: Sequence[FrameType], grown: Sequence[list[Any]]) -> None:
+    def _check_lists(self, frames: Sequence[FrameType], grown: Sequence[Any]) -> None:
         """Passes where each list with results has names in the frame of the loop alone, and where
         nobody counts them.
         """
@@ -293,6 +299,17 @@ class KeptBetweenSteps:
             self.readings = readings_to_come(tree, names, own.f_lineno)
         if counted:
             raise loop.refused(f"{COUNTS}: {counted}")
+
+
+def _is_longer(before: Any, now: Any, step: int) -> bool:
+    """True for a tuple or a list after a step that has the items of the one after the first step, then a result of
+    each step.
+    """
+    if type(now) not in (tuple, list) or type(before) is not type(now):
+        return False
+    rest = now[len(before) :]
+    is_begun = all(one is other for one, other in zip(before, now, strict=False))
+    return is_begun and len(rest) == step and _are_results(rest)
 
 
 def _are_results(items: Sequence[Any]) -> bool:

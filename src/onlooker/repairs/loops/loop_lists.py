@@ -142,6 +142,12 @@ class _Lists:
         if isinstance(parent, ast.Attribute):
             is_called = isinstance(self.parents.get(parent), ast.Call)
             return None if is_called and parent.attr in _METHODS else here
+        if isinstance(parent, ast.BinOp) and self._is_extended(parent, node):
+            return None
+        if _is_tested(
+            parent, node
+        ):  # a loop that is rolled has a step, and the first one of all is like others
+            return None
         if isinstance(parent, ast.IfExp) and node is not parent.test:
             return self.reading_of(parent, copied=copied)
         if isinstance(parent, ast.Return) and self.is_given:
@@ -174,6 +180,19 @@ class _Lists:
                 return self.reading_of(parent, copied=True)
             return None if self._is_read_by_function(parent, node) else here
         return here
+
+    def _is_extended(self, added: ast.BinOp, node: ast.AST) -> bool:
+        """True for ``results = results + (result,)``."""
+        given = self.parents.get(added)
+        is_display = isinstance(added.op, ast.Add) and isinstance(
+            added.right, (ast.Tuple, ast.List)
+        )
+        return (
+            is_display
+            and added.left is node
+            and isinstance(given, ast.Assign)
+            and ast.unparse(given.targets[-1]) == ast.unparse(node)
+        )
 
     def _is_read_by_function(self, call: ast.Call, node: ast.AST) -> bool:
         """True where a function of the same file is given the list, which does not count its items either."""
@@ -237,6 +256,12 @@ class _Lists:
         if not isinstance(node, ast.Name):
             return getattr(node, "lineno", 0)
         return self._gone_over(node)
+
+
+def _is_tested(parent: ast.AST | None, node: ast.AST) -> bool:
+    """True where a list is asked for whether it has an item: ``if results:``, ``x if results else y``."""
+    is_test = isinstance(parent, (ast.If, ast.IfExp, ast.Assert)) and parent.test is node
+    return is_test or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
 
 
 def _name_gone_over(node: ast.AST) -> ast.Name | None:

@@ -212,32 +212,56 @@ class Zipped:
 
 
 class ResultsApart:
-    """A list of the results of a loop that another loop goes over, one a step: tensors, or containers of them."""
+    """A list of the results of a loop that another loop goes over, one a step: tensors, or containers of them.
+    Before and after those of the steps there may be others like them, as ``states = [begin]``.
+    """
 
-    def __init__(self, runs: Sequence[ResultsOfSteps], spec: TreeSpec) -> None:
-        self._wholes, self._spec = [run.stacked() for run in runs], spec
-        self.count = runs[0].count
+    def __init__(self, wholes: Sequence[torch.Tensor], spec: TreeSpec, count: Any) -> None:
+        self._wholes, self._spec, self.count = wholes, spec, count
 
     @classmethod
     def of(cls, values: Sequence[Any], results: LoopResults) -> ResultsApart | None:
-        """The results of all steps in a row; None for other values."""
+        """The results of all steps in a row, with what stands beside them; None for other values."""
         items = [tree_flatten(value) for value in tuple(iter(values))]
         (_, spec), runs = items[0] if items else ([], None), list[ResultsOfSteps]()
         if spec is None or any(other != spec for _, other in items):
             return None
+        wholes: list[torch.Tensor] = []
         for parts in zip(*(leaves for leaves, _ in items), strict=True):
             run = results.in_a_row(parts)
-            is_whole = run is not None and (run.begin, run.end) == (0, len(parts))
-            if run is None or not is_whole or run.place not in run.loop.stacked:
+            if run is None or run.place not in run.loop.stacked:
                 return None
+            whole, beside = run.stacked(), [[*parts[: run.begin]], [*parts[run.end :]]]
+            if any(not _is_like(results.value(one), whole) for side in beside for one in side):
+                return None
+            before, after = ([results.value(one).unsqueeze(0) for one in side] for side in beside)
+            wholes.append(torch.cat([*before, whole, *after]) if before or after else whole)
             runs.append(run)
-        is_one = bool(runs) and all(one.loop is runs[0].loop for one in runs)
-        are_alike = all((one.first, one.last) == (runs[0].first, runs[0].last) for one in runs)
-        return cls(runs, spec) if is_one and are_alike else None
+        if not runs or any(_place_of(one) != _place_of(runs[0]) for one in runs):
+            return None
+        one = runs[0]
+        return cls(wholes, spec, one.count + one.begin + len(items) - one.end)
 
     def row(self, index: StepIndex) -> Any:
         """The result at an index of the other loop."""
         return tree_unflatten([whole[index] for whole in self._wholes], self._spec)
+
+
+def _place_of(run: ResultsOfSteps) -> tuple[Any, ...]:
+    """Which steps of which loop results are of, and where they stand."""
+    return id(run.loop), run.first, run.last, run.begin
+
+
+def _is_like(value: Any, whole: torch.Tensor) -> bool:
+    """True for a tensor that may stand beside the results of steps."""
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.dtype, value.device, value.ndim) == (whole.dtype, whole.device, whole.ndim - 1)
+        and all(
+            statically_known_true(own == size)
+            for own, size in zip(value.shape, whole.shape[1:], strict=True)
+        )
+    )
 
 
 class ResultList(list[Any]):

@@ -62,7 +62,7 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     for number, leaf in carries:
         after = blanks[number].blanks[leaf].size if number in blanks else ()
         if _is_another(carries[number, leaf].shape, after) or _own_dims(loop, after):
-            raise loop.refused("a state has another shape after a step")
+            raise loop.refused("a state has another shape after a step", at_ends=True)
     written = [operation for operation in body if operation.written is not None]
     stacked = [operation.written.place for operation in written if operation.written]
     stacked += grown

@@ -170,7 +170,87 @@ def with_one_size_for_all(model: Model, x: Tensor) -> Any:
     return torch.cat([part.flatten() for part in parts]), torch.cat(places)
 
 
+def that_begin_with_a_state(model: Model, x: Tensor) -> Any:
+    state = torch.tanh(x[0])
+    found = [(model.head(state), torch.zeros(x.shape[1], 4), state)]
+    for value in x:
+        state = torch.tanh(value + state * 0.5)
+        found.append((model.head(state), state * 2, state))
+    total = torch.zeros(1)
+    for i, (head, double, _) in enumerate(found):
+        total = total * 0.9 + head.sum() * i + double.sum()
+    return total, torch.stack([head for head, _, _ in found])
+
+
+def with_one_after_them(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(x.shape[1], 4), []
+    for value in x:
+        state = torch.tanh(value + state)
+        found.append(state)
+    found.append(state * 2)
+    for state in reversed(found):
+        x = x * 0.5 + state
+    return x
+
+
+def in_a_tuple(model: Model, x: Tensor) -> Any:
+    state, found, others = torch.zeros(x.shape[1], 4), (), []
+    for value in x:
+        state = torch.tanh(value + state)
+        found += (state,)
+        others = others + [(model.head(state), state)]  # noqa: RUF005
+    heads, states = zip(*others)  # noqa: B905
+    return torch.stack(found), found[-1], torch.stack(heads), torch.cat(states), torch.stack(found[1:])
+
+
+def if_there_are_any(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(x.shape[1], 4), []
+    for value in x:
+        state = torch.tanh(value + state)
+        found.append(state)
+    return torch.stack(found) if found else x
+
+
+def from_a_state_of_another_shape(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(1, 1, 4).expand(x.shape[1], 1, -1), []
+    for value in x:
+        state = torch.tanh(value + state.reshape(-1, 4))
+        found.append(state)
+    return torch.stack(found)
+
+
+def of_closures(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(x.shape[1], 4), []
+    for t in range(x.shape[0]):
+
+        def field(y: Tensor, t: int = t) -> Tensor:
+            return torch.tanh(y + x[t])
+
+        def again(y: Tensor) -> Tensor:
+            return field(y) * x[t]  # noqa: B023 a model may do so
+
+        state = state + again(state + field(state))
+        found.append(state)
+    return torch.stack(found)
+
+
+def of_a_function_that_reads_lengths(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(len(x[0]), 4), []
+    for t in range(x.shape[0]):
+        state = state + x[t] * number_of_rows(x[0])
+        found.append(state)
+    return torch.stack(found)
+
+
+def number_of_rows(x: Tensor) -> int:
+    return len(x)
+
+
 SERVED = (
+    that_begin_with_a_state,
+    with_one_after_them,
+    in_a_tuple,
+    of_closures,
     by_the_number_of_parts,
     parts_backwards,
     some_of_the_parts,
@@ -206,6 +286,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
             joined_in_a_branch,
             with_nothing_beside,
             with_one_size_for_all,
+            with_one_after_them,
         },
     ),
 )
@@ -213,6 +294,16 @@ def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> N
     model, program = watched(run)
     assert len(program.graphs) == 1
     for steps in (2, 3, 16, 40):
+        x = torch.randn(steps, 2, 4)
+        torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("run", [if_there_are_any, from_a_state_of_another_shape, of_a_function_that_reads_lengths])
+def test_a_first_step_that_differs_is_served(run: Callable[[Any, Tensor], Any]) -> None:
+    model, program = watched(run)
+    for steps in (2, 4, 16):
         x = torch.randn(steps, 2, 4)
         torch.testing.assert_close(program(x), model(x))
     assert program.verify().verified
@@ -360,7 +451,32 @@ def counted_over_nothing(model: Model, x: Tensor) -> Any:
     return x * count
 
 
+def counted_in_a_tuple(model: Model, x: Tensor) -> Any:
+    found: tuple[Tensor, ...] = ()
+    for value in x:
+        found += (value * (2 if len(found) > 6 else 1),)
+    return torch.stack(found)
+
+
+def counted_from_the_third_on(model: Model, x: Tensor) -> Any:
+    found: tuple[Tensor, ...] = ()
+    for value in x:
+        found += (model.head(value),)
+    return torch.stack(found) * (2 if found[8:] else 1)
+
+
+def in_a_window(model: Model, x: Tensor) -> Any:
+    state, window = x[0], (x[0], x[0], x[0])
+    for value in x:
+        state = torch.tanh(value + window[0])
+        window = window[1:] + (state,)  # noqa: RUF005
+    return state
+
+
 COUNTED = (
+    counted_in_a_tuple,
+    counted_from_the_third_on,
+    in_a_window,
     counted_by_nothing,
     counted_over_nothing,
     counted_by_another_name,

@@ -103,7 +103,10 @@ def test_a_count_is_right_or_refused(run: Callable[[Any, torch.Tensor], torch.Te
         ("torch.stack([f for f in found if f.shape[0]])", True),
         ("torch.stack([f for g in found for f in g])", True),
         ("model.pool(found)", True),
-        ("h * 2 if found else h", True),
+        ("h * 2 if found else h", False),  # a loop that is rolled has a step
+        ("h * 2 if not found else h", False),
+        ("h * 2 if found[1:] else h", True),
+        ("h * 2 if found == [] else h", True),
     ],
 )
 def test_readings_that_may_count(read: str, counts: bool) -> None:
@@ -116,7 +119,7 @@ def test_readings_that_may_count(read: str, counts: bool) -> None:
     ("after", "lines"),
     [
         ("    return found", [(5, 5)]),
-        ("    if found:\n        return 1", [(5, 5)]),
+        ("    if found[1:]:\n        return 1", [(5, 5)]),
         ("    return [\n        found,\n    ]", [(5, 7)]),
         ("    return [\n        len(found),\n    ]", []),
     ],

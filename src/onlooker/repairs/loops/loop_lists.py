@@ -136,18 +136,12 @@ class _Lists:
         not.
         """
         parent = self.parents.get(node)
-        here = getattr(node, "lineno", 0)
+        here: int = getattr(node, "lineno", 0)
         if isinstance(parent, ast.Assign):
             return None if self._is_named(parent, node, copied=copied) else here
         if isinstance(parent, ast.Attribute):
             is_called = isinstance(self.parents.get(parent), ast.Call)
             return None if is_called and parent.attr in _METHODS else here
-        if isinstance(parent, ast.BinOp) and self._is_extended(parent, node):
-            return None
-        if _is_tested(
-            parent, node
-        ):  # a loop that is rolled has a step, and the first one of all is like others
-            return None
         if isinstance(parent, ast.IfExp) and node is not parent.test:
             return self.reading_of(parent, copied=copied)
         if isinstance(parent, ast.Return) and self.is_given:
@@ -179,20 +173,18 @@ class _Lists:
             if name in _COPIES:
                 return self.reading_of(parent, copied=True)
             return None if self._is_read_by_function(parent, node) else here
-        return here
+        is_asked = not copied and _is_tested(parent, node)
+        return None if is_asked or self._is_extended(parent, node) else here
 
-    def _is_extended(self, added: ast.BinOp, node: ast.AST) -> bool:
+    def _is_extended(self, added: ast.AST | None, node: ast.AST) -> bool:
         """True for ``results = results + (result,)``."""
+        if not isinstance(added, ast.BinOp) or not isinstance(added.op, ast.Add):
+            return False
         given = self.parents.get(added)
-        is_display = isinstance(added.op, ast.Add) and isinstance(
-            added.right, (ast.Tuple, ast.List)
-        )
-        return (
-            is_display
-            and added.left is node
-            and isinstance(given, ast.Assign)
-            and ast.unparse(given.targets[-1]) == ast.unparse(node)
-        )
+        is_one_more = added.left is node and isinstance(added.right, (ast.Tuple, ast.List))
+        if not is_one_more or not isinstance(given, ast.Assign) or len(given.targets) > 1:
+            return False
+        return ast.unparse(given.targets[0]) == ast.unparse(node)
 
     def _is_read_by_function(self, call: ast.Call, node: ast.AST) -> bool:
         """True where a function of the same file is given the list, which does not count its items either."""
@@ -259,7 +251,9 @@ class _Lists:
 
 
 def _is_tested(parent: ast.AST | None, node: ast.AST) -> bool:
-    """True where a list is asked for whether it has an item: ``if results:``, ``x if results else y``."""
+    """True where a list is asked for whether it has an item: ``if results:``, ``x if results else y``. A loop that is
+    rolled has a step, and where its first one alone finds an empty list, that one differs from the others.
+    """
     is_test = isinstance(parent, (ast.If, ast.IfExp, ast.Assert)) and parent.test is node
     return is_test or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
 

@@ -88,3 +88,24 @@ def test_a_loop_in_a_loop_takes_all_lengths_for_each_watched_one_of_the_outer_lo
     with pytest.raises(RejectedCallError):
         program(torch.randn(2, 7, 5, 4))
     assert program.verify().verified
+
+
+def test_a_loop_in_code_without_a_file_stays() -> None:
+    """Nobody sees what its names stand for from step to step."""
+    exec(
+        "def without_a_file(x):\n"
+        "    state, count = torch.zeros(x.shape[0], x.shape[2]), 0\n"
+        "    for t in range(x.shape[1]):\n"
+        "        state, count = torch.tanh(state + x[:, t]), count + 1\n"
+        "    return state * 2 if 40 < count < 50 else state\n",
+        globals(),
+    )
+    program, model = exported(globals()["without_a_file"], (2, 5, 4), (3, 7, 4))
+    for length in (5, 7, 45):
+        x = torch.randn(2, length, 4)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            assert length == 45
+            continue
+        torch.testing.assert_close(got, model(x))

@@ -31,6 +31,7 @@ __all__ = [
     "frame_of_model",
     "is_code_of_model",
     "is_own_code",
+    "is_run_by_model",
     "looked_up",
     "owner_of",
     "reading_frame",
@@ -87,6 +88,16 @@ def is_code_of_model(file: str) -> bool:
 def is_own_code(file: str) -> bool:
     """True for a file of ours."""
     return file.startswith(_OWN)
+
+
+def is_run_by_model(frame: FrameType | None) -> bool:
+    """True where the code around ours and torch's is that of the model, and was not made from text."""
+    while frame is not None:
+        owner = owner_of(frame.f_code.co_filename)
+        if owner in (Owner.MODEL, Owner.MADE):
+            return owner is Owner.MODEL
+        frame = frame.f_back
+    return False
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:

@@ -73,7 +73,7 @@ from typing import Any
 import sympy
 import torch
 
-from ...model_source.frames import at_lines, frame_of_model, set_local
+from ...model_source.frames import at_lines, frame_of_model, is_run_by_model, set_local
 from ...model_source.lines import line_of
 from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
 from ...observing.reach import Snapshot
@@ -482,6 +482,8 @@ class RolledLoops(Reader):
 
         :raises NotRolledError: where the steps are no scan
         """
+        if not is_run_by_model(sys._getframe(1)):
+            raise loop.refused("its code was made at run time, and has no file")
         times = self._ends.count(loop.line)
         has_first, has_last = times in (OF_FIRST, OF_BOTH), times in (OF_BOTH, OF_LAST)
         n_ends = has_first + has_last

@@ -587,7 +587,9 @@ class StepRecorder:
             found = self._results.origin_of(target)
             own = found is not None and found.loop is loop and found.step == len(loop.steps) - 1
             if not own or memory_of(target) in loop.shared:
-                raise loop.refused(f"{name_of(func)} writes to a tensor that is not of its step")
+                reason = f"{name_of(func)} writes to a tensor that is not of its step"
+                # after a first step by itself a state is a tensor from outside
+                raise loop.refused(reason, at_ends=len(loop.steps) > 1)
 
     def _read(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

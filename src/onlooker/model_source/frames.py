@@ -93,9 +93,9 @@ def is_own_code(file: str) -> bool:
 def is_run_by_model(frame: FrameType | None) -> bool:
     """True where the code around ours and torch's is that of the model, and was not made from text."""
     while frame is not None:
-        owner = owner_of(frame.f_code.co_filename)
-        if owner in (Owner.MODEL, Owner.MADE):
-            return owner is Owner.MODEL
+        file = frame.f_code.co_filename
+        if file.startswith("<") or is_code_of_model(file):
+            return not file.startswith("<")
         frame = frame.f_back
     return False
 

@@ -70,6 +70,28 @@ class Reading(Setting):
         return y
 
 
+class ReadingChild(nn.Module):
+    """One of a submodule, for which ``torch.export`` has a proxy, since it has two names."""
+
+    def __init__(self, reader: str) -> None:
+        super().__init__()
+        self.child, self.reader = Setting(), reader
+        self.again = self.child
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.child.linear(x) * (1 if READERS[self.reader](self.child) < 6 else 3)
+        self.child.rows = float(x.shape[0])
+        return y
+
+
+class Own(Setting):
+    """Asks for its own class."""
+
+    def scaled(self, y: torch.Tensor, rows: float) -> torch.Tensor:
+        self.rows = rows
+        return y * self.rows if type(self) is Own and self.__class__ is Own else y
+
+
 def program_of(model: nn.Module, *calls: Any) -> Program:
     observer = InputObserver()
     with observer(model.eval()), torch.no_grad():
@@ -91,17 +113,35 @@ def test_a_weight_that_each_call_makes_anew_is_no_state() -> None:
         torch.testing.assert_close(program(*unseen), model(*unseen))
 
 
-def test_a_number_that_each_call_sets_first_is_no_state() -> None:
-    model = Setting()
+@pytest.mark.parametrize("cls", [Setting, Own])
+def test_a_number_that_each_call_sets_first_is_no_state(cls: type[Setting]) -> None:
+    model = cls()
     program = program_of(model, (torch.randn(2, 4),), (torch.randn(5, 4),))
     assert program.verify().verified
-    assert type(model) is Setting
+    assert type(model) is model.__class__ is cls
+    x = torch.randn(7, 4)
+    torch.testing.assert_close(program(x), model(x))
 
 
+@pytest.mark.parametrize("cls", [Reading, ReadingChild])
 @pytest.mark.parametrize("reader", READERS)
-def test_a_number_that_is_read_before_it_is_set_is_state(reader: str) -> None:
-    model = Reading(reader)
+def test_a_number_that_is_read_before_it_is_set_is_state(reader: str, cls: Any) -> None:
+    model = cls(reader)
     program = program_of(model, (torch.randn(2, 4),), (torch.randn(5, 4),))
+    assert not program.verify().verified
+
+
+class Replacing(Setting):
+    """Gives itself another namespace."""
+
+    def scaled(self, y: torch.Tensor, rows: float) -> torch.Tensor:
+        y = y * (1 if self.rows < 6 else 3)
+        self.__dict__ = {**self.__dict__, "rows": rows}
+        return y
+
+
+def test_an_object_that_gets_another_namespace_keeps_state() -> None:
+    program = program_of(Replacing(), (torch.randn(2, 4),), (torch.randn(5, 4),))
     assert not program.verify().verified
 
 

@@ -12,10 +12,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["reads_are_told"]
+__all__ = ["class_of", "reads_are_told"]
+
+_CLASS: Any = vars(object)["__class__"]
 
 #: modules whose code looks into the namespace of any object, and not for an attribute of this one
-_OTHERS = (f"{torch.nn.Module.__module__}.", f"{torch.fx.__name__}.", f"{__name__.split('.')[0]}.")
+_OF_TORCH = (f"{torch.fx.__name__}.",)
+_OTHERS = (f"{torch.nn.Module.__module__}.", *_OF_TORCH, f"{__name__.split('.')[0]}.")
 
 
 @contextlib.contextmanager
@@ -47,14 +50,42 @@ def reads_are_told(owner: Any, name: str, read: Callable[[], None]) -> Iterator[
     try:
         if is_told:
             make: Any = type(cls)
-            owner.__class__ = make(cls.__name__, (cls,), space)
+            _CLASS.__set__(owner, make(cls.__name__, (cls,), space))
     except Exception:  # a class with slots, or one whose metaclass refuses
         is_told = False
     try:
         yield is_told
     finally:
         if is_told:
-            object.__setattr__(owner, "__class__", cls)
+            _CLASS.__set__(owner, cls)
+
+
+def class_of(kind: type) -> type:
+    """The class of an object whose attributes are told of, by the one that it has meanwhile; any other as it is."""
+    while (stood := vars(kind).get("__class__")) is not None and isinstance(stood, _ClassBefore):
+        kind = stood.cls
+    return kind
+
+
+def _asks(modules: tuple[str, ...]) -> bool:
+    """True where the code that asks an object for something is that of one of these modules."""
+    asking = sys._getframe(2).f_globals.get("__name__", "")
+    return f"{asking}.".startswith(modules)
+
+
+class _ClassBefore:
+    """Answers ``obj.__class__`` with the class that the object had; torch makes classes below the one that it has."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        if obj is None:
+            return type(owner)
+        return type(obj) if _asks(_OF_TORCH) else class_of(self.cls)
+
+    def __set__(self, obj: Any, cls: type) -> None:
+        _CLASS.__set__(obj, cls)
 
 
 class _Told:
@@ -79,6 +110,8 @@ class _Told:
             **own,
             self._name: property(self._get, self._put, self._remove),
             "__dict__": namespace,
+            "__class__": _ClassBefore(cls),
+            "__reduce_ex__": lambda obj, protocol: self._reduced(cls, obj, protocol),
         }
 
     def _look(self, space: Any) -> None:
@@ -105,10 +138,15 @@ class _Told:
 
     def _taken(self, obj: Any) -> Any:
         space = self._descriptor.__get__(obj)
-        taker = sys._getframe(1).f_globals.get("__name__", "")
-        if not f"{taker}.".startswith(_OTHERS):
+        if not _asks(_OTHERS):
             self._look(space)
         return space
+
+    def _reduced(self, cls: type, obj: Any, protocol: Any) -> Any:
+        """What a copy is made of."""
+        self._look(self._descriptor.__get__(obj))
+        reduce: Any = cls.__reduce_ex__
+        return reduce(obj, protocol)
 
     def _put_namespace(self, obj: Any, value: Any) -> None:
         self._look(self._descriptor.__get__(obj))

@@ -165,11 +165,16 @@ class _Table(Holder):
         self.path, self.value, self.saved = path, value, dict(value)
         self.attributes, self.owner = attributes, owner
 
+    def _now(self) -> dict[Any, Any]:
+        """The dict itself; an object may have another one for its attributes by now."""
+        found: dict[Any, Any] = self.value
+        return found if self.owner is None else getattr(self.owner, "__dict__", found)
+
     def read(self) -> dict[Any, Any]:
-        return dict(self.value)
+        return dict(self._now())
 
     def is_unchanged(self) -> bool:
-        now, saved = self.value, self.saved
+        now, saved = self._now(), self.saved
         if len(now) != len(saved):
             return False
         if not saved:
@@ -190,7 +195,7 @@ class _Table(Holder):
 
     def again(self) -> Holder:
         # most holders are dicts of modules
-        return _Table(self.path, self.value, attributes=self.attributes, owner=self.owner)
+        return _Table(self.path, self._now(), attributes=self.attributes, owner=self.owner)
 
     def _is_bookkeeping(self, key: Any) -> bool:
         return isinstance(self.owner, torch.nn.Module) and key in _BOOKKEEPING
@@ -208,6 +213,8 @@ class _Table(Holder):
     def put_back(self) -> None:
         # whatever a class of the user's makes of these methods
         is_ordered = isinstance(self.value, collections.OrderedDict)
+        if self._now() is not self.value:
+            object.__setattr__(self.owner, "__dict__", self.value)
         kind: Any = collections.OrderedDict if is_ordered else dict
         kind.clear(self.value)
         kind.update(self.value, self.saved)

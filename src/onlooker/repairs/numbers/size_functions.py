@@ -50,6 +50,7 @@ import torch
 from ...model_source.frames import attribute_at_rest, is_code_of_model, looked_up
 from ...model_source.lines import is_of_python, line_of
 from ...model_source.source_tests import expressions_around
+from ...observing.attribute_reads import class_of
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.modes import WithoutFunctions
@@ -286,7 +287,7 @@ class _Type(metaclass=_OfTypes):
     """``type``, which of a symbolic number, and of a tensor of a trace, is the type outside of it."""
 
     def __new__(cls, value: Any, *bases_and_names: Any, **options: Any) -> Any:
-        kind = type(value)
+        kind = class_of(type(value))
         if bases_and_names:
             return type(value, *bases_and_names, **options)
         if issubclass(kind, SizedList):

@@ -4,6 +4,7 @@ steps; and no count of them is a number of the graph.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -203,6 +204,32 @@ def in_a_tuple(model: Model, x: Tensor) -> Any:
     return torch.stack(found), found[-1], torch.stack(heads), torch.cat(states), torch.stack(found[1:])
 
 
+def in_a_dict(model: Model, x: Tensor) -> Any:
+    state, found, heads = torch.zeros(x.shape[1], 4), {"states": [], "sum": 0.0}, collections.defaultdict(list)
+    for value in x:
+        state = torch.tanh(value + state)
+        found["states"].append(state)
+        found["sum"] = found["sum"] + state.sum()
+        heads["heads"] += [model.head(state)]
+        heads["last"].append(found["states"][-1] * 2)
+    for name in heads:
+        heads[name] = torch.stack(heads[name])
+    return torch.stack(found["states"]), found["sum"], heads["heads"], number_of_parts(heads)
+
+
+def number_of_parts(parts: Any) -> int:
+    return len(parts)
+
+
+def in_a_dict_of_lists(model: Model, x: Tensor) -> Any:
+    state, found = torch.zeros(x.shape[1], 4), {"states": [], "heads": []}
+    for value in x:
+        state = torch.tanh(value + state)
+        found["states"].append(state)
+        found["heads"].append(model.head(state))
+    return {name: torch.stack(values) for name, values in found.items()}
+
+
 def if_there_are_any(model: Model, x: Tensor) -> Any:
     state, found = torch.zeros(x.shape[1], 4), []
     for value in x:
@@ -217,6 +244,13 @@ def from_a_state_of_another_shape(model: Model, x: Tensor) -> Any:
         state = torch.tanh(value + state.reshape(-1, 4))
         found.append(state)
     return torch.stack(found)
+
+
+def a_sum_in_place(model: Model, x: Tensor) -> Any:
+    loss = 0
+    for value in x:
+        loss += model.head(value).sum(1)
+    return loss
 
 
 def of_closures(model: Model, x: Tensor) -> Any:
@@ -250,6 +284,8 @@ SERVED = (
     that_begin_with_a_state,
     with_one_after_them,
     in_a_tuple,
+    in_a_dict,
+    in_a_dict_of_lists,
     of_closures,
     by_the_number_of_parts,
     parts_backwards,
@@ -287,6 +323,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
             with_nothing_beside,
             with_one_size_for_all,
             with_one_after_them,
+            in_a_dict_of_lists,
         },
     ),
 )
@@ -300,7 +337,9 @@ def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> N
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("run", [if_there_are_any, from_a_state_of_another_shape, of_a_function_that_reads_lengths])
+@pytest.mark.parametrize(
+    "run", [if_there_are_any, from_a_state_of_another_shape, of_a_function_that_reads_lengths, a_sum_in_place]
+)
 def test_a_first_step_that_differs_is_served(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
     for steps in (2, 4, 16):
@@ -465,6 +504,23 @@ def counted_from_the_third_on(model: Model, x: Tensor) -> Any:
     return torch.stack(found) * (2 if found[8:] else 1)
 
 
+def counted_in_a_dict(model: Model, x: Tensor) -> Any:
+    found: dict[str, list[Tensor]] = {"heads": []}
+    for value in x:
+        found["heads"].append(model.head(value))
+    others = found
+    return torch.stack(found["heads"]) * (2 if others["heads"][8:] else 1)
+
+
+def counted_by_its_values(model: Model, x: Tensor) -> Any:
+    found, many = {"heads": []}, 1
+    for value in x:
+        found["heads"].append(model.head(value))
+    for values in found.values():
+        many = 2 if values[8:] else many
+    return torch.stack(found["heads"]) * many
+
+
 def in_a_window(model: Model, x: Tensor) -> Any:
     state, window = x[0], (x[0], x[0], x[0])
     for value in x:
@@ -474,6 +530,8 @@ def in_a_window(model: Model, x: Tensor) -> Any:
 
 
 COUNTED = (
+    counted_in_a_dict,
+    counted_by_its_values,
     counted_in_a_tuple,
     counted_from_the_third_on,
     in_a_window,

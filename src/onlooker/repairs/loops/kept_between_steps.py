@@ -13,6 +13,7 @@ same number in each step is known for any number of steps: it is set after the l
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -287,16 +288,18 @@ class KeptBetweenSteps:
         self.named = frozenset(names if over else ())
         if self._follows:  # the trace has looked at the source
             return
-        for values in grown:
-            if not any(value is values for value in known.values()):
+        tables = dict(_tables_with(known, grown))
+        held = [*known.values(), *(one for name in tables for one in known[name].values())]
+        theirs = [value for other in frames[1:] for value in other.f_locals.values()]
+        for values in (*grown, *(known[name] for name in tables)):
+            if not any(value is values for value in held):
                 raise loop.refused("a list that is no local name has a result of each step")
-            if any(value is values for other in frames[1:] for value in other.f_locals.values()):
+            if any(value is values for value in theirs):
                 raise loop.refused("a list of its caller has a result of each step")
-        counted = (
-            "its source is not there" if tree is None else counted_by(tree, names, own.f_lineno)
-        )
+        counted = "its source is not there"
         if tree is not None:
-            self.readings = readings_to_come(tree, names, own.f_lineno)
+            counted = counted_by(tree, names, own.f_lineno, tables)
+            self.readings = readings_to_come(tree, names, own.f_lineno, tables)
         if counted:
             raise loop.refused(f"{COUNTS}: {counted}")
 
@@ -310,6 +313,17 @@ def _is_longer(before: Any, now: Any, step: int) -> bool:
     rest = now[len(before) :]
     is_begun = all(one is other for one, other in zip(before, now, strict=False))
     return is_begun and len(rest) == step and _are_results(rest)
+
+
+def _tables_with(
+    known: Mapping[str, Any], lists: Sequence[Any]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yields the names of dicts that have some of these lists, with their keys."""
+    for name, table in known.items():
+        if type(table) in (dict, collections.OrderedDict, collections.defaultdict):
+            keys = [key for key, one in table.items() if any(one is values for values in lists)]
+            if keys and all(isinstance(key, str) for key in keys):
+                yield name, frozenset(keys)
 
 
 def _are_results(items: Sequence[Any]) -> bool:

@@ -4,7 +4,8 @@ A rolled loop runs some steps, and no more, so that such a list is shorter or lo
 ``torch.stack(results)``, ``pad_sequence(results)``, ``len(results)``, ``zip(results, others)`` and an item,
 such as ``results[-1]`` or ``results[t]`` in another loop, are given the results of all steps, and
 ``for result in results`` is a loop over all of them. Any other reading may count them: ``if results[60:]``.
-So the source of the function is looked at, and a loop stays as it is where the list is read in another way in
+So the source of the function is looked at, also for the lists of a dict, as in
+``outputs["mel"].append(mel)``, and a loop stays as it is where the list is read in another way in
 the loop itself, or where a function is given the list and may do so. A statement after the loop that may count
 the items is another matter: its name may stand for something else by then, which is asked before its line runs.
 
@@ -24,7 +25,7 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +60,8 @@ class Reading:
 
 @dataclass
 class _Lists:
-    """The readings of lists in a function of a file: ``known`` are their names, ``gone_over`` those over which a loop
+    """The readings of lists in a function of a file: ``known`` are their names, ``tables`` those of dicts that have
+    such lists, with their keys, as in ``outputs["mel"].append(mel)``, ``gone_over`` those over which a loop
     goes, ``made`` those of what a comprehension makes, and ``copied`` those of other lists with the same items.
     ``to_come`` are readings that may count the items, if the name stands for the list by then.
 
@@ -70,6 +72,7 @@ class _Lists:
     function: ast.AST
     line: int
     known: set[str]
+    tables: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_given: bool = False
     returned: bool = False
     gone_over: set[str] = field(default_factory=set)
@@ -98,14 +101,16 @@ class _Lists:
                     return f"the list is read in line {reading}"
         self.made |= self.known - before - self.copied
         for node in ast.walk(self.function):
-            is_read = isinstance(node, ast.Name) and node.id in self.known
-            if not is_read or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
-            if (line := self.reading_of(node)) is None:
+            line = self._reading_of_table(node) if node.id in self.tables else None
+            if node.id in self.known:
+                line = self.reading_of(node)
+            if line is None:
                 continue
-            to_come = None if self.is_given else self._to_come(node)  # type: ignore[arg-type]
+            to_come = None if self.is_given else self._to_come(node)
             if to_come is None:
-                return f"{node.id} is read in line {line}"  # type: ignore[attr-defined]
+                return f"{node.id} is read in line {line}"
             self.to_come.add(to_come)
         return ""
 
@@ -175,6 +180,36 @@ class _Lists:
             return None if self._is_read_by_function(parent, node) else here
         is_asked = not copied and _is_tested(parent, node)
         return None if is_asked or self._is_extended(parent, node) else here
+
+    def _reading_of_table(self, name: ast.Name) -> int | None:
+        """The line of a reading of a dict that may count the items of its lists; None where this one does not."""
+        parent: Any = self.parents.get(name)
+        if _is_gone_over(name, parent):  # over the keys
+            return None
+        if isinstance(parent, ast.Subscript) and parent.value is name:
+            key = parent.slice.value if isinstance(parent.slice, ast.Constant) else None
+            is_other = isinstance(key, str) and key not in self.tables[name.id]
+            is_read = isinstance(parent.ctx, ast.Load) and not is_other
+            return self.reading_of(parent) if is_read else None
+        call = self.parents.get(parent) if isinstance(parent, ast.Attribute) else None
+        around: Any = self.parents.get(call) if isinstance(call, ast.Call) else None
+        if call is None or not _is_gone_over(call, around):
+            return name.lineno
+        if parent.attr == "keys":
+            return None
+        target = around.target
+        if parent.attr == "items" and isinstance(target, ast.Tuple):
+            target = target.elts[-1]
+        if parent.attr not in ("items", "values") or not isinstance(target, ast.Name):
+            return name.lineno
+        inner = around if isinstance(around, ast.For) else self.parents[around]
+        values = (one for one in ast.walk(inner) if isinstance(one, ast.Name))
+        read = (
+            self.reading_of(one)
+            for one in values
+            if one.id == target.id and isinstance(one.ctx, ast.Load)
+        )
+        return next((line for line in read if line is not None), None)
 
     def _is_extended(self, added: ast.AST | None, node: ast.AST) -> bool:
         """True for ``results = results + (result,)``."""
@@ -250,6 +285,11 @@ class _Lists:
         return self._gone_over(node)
 
 
+def _is_gone_over(node: ast.AST, around: ast.AST | None) -> bool:
+    """True for what a loop, or a comprehension, goes over."""
+    return isinstance(around, (ast.For, ast.comprehension)) and around.iter is node
+
+
 def _is_tested(parent: ast.AST | None, node: ast.AST) -> bool:
     """True where a list is asked for whether it has an item: ``if results:``, ``x if results else y``. A loop that is
     rolled has a step, and where its first one alone finds an empty list, that one differs from the others.
@@ -274,24 +314,39 @@ def _is_zip(node: ast.AST | None) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _lists_of(tree: ast.AST, names: frozenset[str], line: int) -> _Lists | None:
+def _lists_of(
+    tree: ast.AST,
+    names: frozenset[str],
+    line: int,
+    tables: tuple[tuple[str, frozenset[str]], ...] = (),
+) -> _Lists | None:
     function = _function_at(tree, line)
-    return None if function is None else _Lists(tree, function, line, set(names))
+    return None if function is None else _Lists(tree, function, line, set(names), dict(tables))
 
 
-def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
-    """Finds where the lists of these names, or the value of the comprehension at a line, are read
-    in a way that may count them: returns that line; empty where they are not.
+def counted_by(
+    tree: ast.AST,
+    names: Collection[str],
+    line: int,
+    tables: Mapping[str, frozenset[str]] | None = None,
+) -> str:
+    """Finds where the lists of these names, those at some keys of dicts that are ``tables``, or the value of the
+    comprehension at a line, are read in a way that may count them: returns that line; empty where they are not.
     """
-    lists = _lists_of(tree, frozenset(names), line)
+    lists = _lists_of(tree, frozenset(names), line, tuple((tables or {}).items()))
     return "its source is not there" if lists is None else lists.counted
 
 
-def readings_to_come(tree: ast.AST, names: Collection[str], line: int) -> frozenset[Reading]:
+def readings_to_come(
+    tree: ast.AST,
+    names: Collection[str],
+    line: int,
+    tables: Mapping[str, frozenset[str]] | None = None,
+) -> frozenset[Reading]:
     """The readings after the loop at a line that may count the items of these lists, where a name still stands for one
     by then: ``std = std + 1`` after ``if has_rows: std = torch.stack(std)``.
     """
-    lists = _lists_of(tree, frozenset(names), line)
+    lists = _lists_of(tree, frozenset(names), line, tuple((tables or {}).items()))
     return frozenset() if lists is None else frozenset(lists.to_come)
 
 

@@ -537,7 +537,8 @@ class RolledLoops(Reader):
             for one in readings:
                 if one.first <= frame.f_lineno <= one.last:
                     value: Any = frame.f_locals.get(one.name)
-                    if _is_list(value) and self._has_item_of_each_step(value):
+                    values = value.values() if isinstance(value, dict) else [value]
+                    if any(_is_list(one) and self._has_item_of_each_step(one) for one in values):
                         loop.refused(f"{COUNTS}: {one.name} is read in line {frame.f_lineno}")
                         return True
             return False

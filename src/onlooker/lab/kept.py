@@ -73,7 +73,7 @@ class Kept:
 
     @property
     def remembered(self) -> dict[str, Effect]:
-        """The changes that are not counted."""
+        """The changes that are not *counted*: those that are *remembered*, or *renewed*."""
         return {path: change for path, change in self.changes.items() if path not in self.counted}
 
     def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:

@@ -16,16 +16,17 @@ __all__ = ["class_of", "reads_are_told"]
 
 _CLASS: Any = vars(object)["__class__"]
 
-#: modules whose code looks into the namespace of any object, and not for an attribute of this one
+#: where torch makes a proxy of a module: its class is below the one that the module has
 _OF_TORCH = (f"{torch.fx.__name__}.",)
+#: modules whose code looks into the namespace of any object, and not for an attribute of this one
 _OTHERS = (f"{torch.nn.Module.__module__}.", *_OF_TORCH, f"{__name__.split('.')[0]}.")
 
 
 @contextlib.contextmanager
 def reads_are_told(owner: Any, name: str, read: Callable[[], None]) -> Iterator[bool]:
-    """Inside the block ``read()`` is called when an attribute of an object is read that the block has
-    not written, and when code of others takes the whole namespace of the object before. Yields False where the
-    class of the object lets nobody tell.
+    """Inside the block ``read()`` is called when an attribute of an object is read before the block has written
+    the attribute, also by ``vars(obj)`` or a copy of the object. Yields False where the class of the object lets
+    nobody tell.
 
     >>> class Counter:
     ...     last = None
@@ -61,7 +62,9 @@ def reads_are_told(owner: Any, name: str, read: Callable[[], None]) -> Iterator[
 
 
 def class_of(kind: type) -> type:
-    """The class of an object whose attributes are told of, by the one that it has meanwhile; any other as it is."""
+    """The class that an object had before the block of :func:`reads_are_told`, by the class that the object has
+    inside of the block; any other class as it is.
+    """
     while (stood := vars(kind).get("__class__")) is not None and isinstance(stood, _ClassBefore):
         kind = stood.cls
     return kind
@@ -89,8 +92,8 @@ class _ClassBefore:
 
 
 class _Told:
-    """The attribute of one object, and whether the block has written it. Tools of torch give other objects the
-    namespace of this one, and take its class for a base of theirs: these stand for it.
+    """The attribute of one object, and whether the block has written the attribute. The proxy that torch makes of a
+    module has the namespace of the module, and a class below that of the module: reading the proxy counts too.
     """
 
     def __init__(self, owner: Any, name: str, read: Callable[[], None]) -> None:

@@ -211,8 +211,8 @@ class FlatRun:
 
     @property
     def unread(self) -> frozenset[str]:
-        """The attributes that calls set, and that no call of the last trace reads before: at none of its sizes,
-        and for no values. What it took for granted of a loop or a branch may be otherwise for those.
+        """The attributes that each call sets before it reads them, at all sizes and values of the last trace. None
+        where the trace rolled a loop, or took one side of a branch: another call may read an attribute there.
         """
         by_values = self.values is not None and self.values.taken
         is_plain = not (self.loops.rolled or self.hits.visited or self.branches.taken or by_values)

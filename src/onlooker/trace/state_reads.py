@@ -116,17 +116,15 @@ class StateReads:
 
     @property
     def unread(self) -> frozenset[str]:
-        """The attributes that calls set, and that the run did not read before: whatever an earlier call left
-        there, it is all the same.
-        """
+        """The attributes that the run set before it read them: an earlier call may have left any value there."""
         return frozenset(path for path, is_read in self.first_read.items() if not is_read)
 
     @contextlib.contextmanager
     def of(
         self, snapshot: Snapshot, counted: Mapping[str, Effect], others: Mapping[str, Effect]
     ) -> Iterator[None]:
-        """Inside the block stand-ins are in the places of what calls count, and the attributes among ``others``
-        are looked at. The caller puts back what stood there.
+        """Inside the block stand-ins are in the places of what calls count, and ``first_read`` is noted for the
+        attributes among the changes ``others``. The caller puts back what stood there.
         """
         with contextlib.ExitStack() as stack:
             for change in list(counted.values()):

@@ -83,8 +83,8 @@ _WATCH_STATE = (
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A graph, the path condition of its trace, and the ``bounds`` beyond which the model refuses
-    what the condition allows: together they are the contract of the graph. ``unread`` are attributes that
-    calls set, and that none reads before.
+    what the condition allows: together they are the contract of the graph. ``unread`` are the
+    attributes that each call sets before it reads them.
     """
 
     graph: Graph

@@ -49,8 +49,8 @@ class ProvenRegion:
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
     sizes that the model read. ``not_tracing`` is True where the model was told that it is not traced.
-    ``rolling`` says which loops the trace rolled, ``unread`` which attributes that calls set no call reads
-    before.
+    ``rolling`` says which loops the trace rolled, ``unread`` which attributes each call sets before it
+    reads them.
     """
 
     fixed: Sizes

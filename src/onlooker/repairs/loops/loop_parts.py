@@ -23,6 +23,7 @@ from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.trees import TreeSpec, tree_flatten, tree_unflatten
 from .loop_results import LoopResults, ResultsOfSteps
 from .step_indices import StepIndex
+from .step_keys import has_shape
 from .step_numbers import demanded
 from .steps import Loop, NotRolledError
 from .whole_rows import WholeRows, joined_again
@@ -254,14 +255,8 @@ def _place_of(run: ResultsOfSteps) -> tuple[Any, ...]:
 
 def _is_like(value: Any, whole: torch.Tensor) -> bool:
     """True for a tensor that may stand beside the results of steps."""
-    return (
-        isinstance(value, torch.Tensor)
-        and (value.dtype, value.device, value.ndim) == (whole.dtype, whole.device, whole.ndim - 1)
-        and all(
-            statically_known_true(own == size)
-            for own, size in zip(value.shape, whole.shape[1:], strict=True)
-        )
-    )
+    is_shaped = has_shape(value, whole.shape[1:])
+    return is_shaped and (value.dtype, value.device) == (whole.dtype, whole.device)
 
 
 class ResultList(list[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -18,12 +19,12 @@ __all__ = [
     "BESIDE_OTHERS",
     "are_within",
     "begins_of_cuts",
+    "has_shape",
     "in_two",
     "is_of_ints",
     "is_whole",
     "is_within",
     "places_of_numbers",
-    "same_shape",
     "text_of_entry",
 ]
 
@@ -75,13 +76,13 @@ def is_of_ints(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
-def same_shape(row: torch.Tensor, value: Any) -> bool:
-    """True for a tensor that is known to have the shape of a row."""
+def has_shape(value: Any, shape: Sequence[Any]) -> bool:
+    """True for a tensor that is known to have a shape."""
     return isinstance(value, torch.Tensor) and (
-        row.ndim == value.ndim
+        value.ndim == len(shape)
         and all(
             statically_known_true(one == other)
-            for one, other in zip(row.shape, value.shape, strict=True)
+            for one, other in zip(shape, value.shape, strict=True)
         )
     )
 

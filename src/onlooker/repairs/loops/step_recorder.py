@@ -45,12 +45,12 @@ from .step_keys import (
     BESIDE_OTHERS,
     are_within,
     begins_of_cuts,
+    has_shape,
     in_two,
     is_of_ints,
     is_whole,
     is_within,
     places_of_numbers,
-    same_shape,
     text_of_entry,
 )
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
@@ -922,7 +922,7 @@ class StepRecorder:
             not self.states.has_row(rows)
             and is_whole(rest)
             and is_own
-            and same_shape(rows.of_first_index(), value)
+            and has_shape(value, rows.of_first_index().shape)
         ):
             loop.shares(value)
             self.states.keep_row(rows, value)

@@ -146,14 +146,15 @@ class ModelRunner:
             return function(*args, **kwargs)
 
     @contextlib.contextmanager
-    def untouched(self, *, traced: bool = False) -> Iterator[None]:
+    def untouched(self, *, traced: bool = False, has_fakes: bool = True) -> Iterator[None]:
         """Inside the block the model is as before it was watched, autocast of the caller is off, and
         gradients are recorded if they shall be; on exit all of it and the random state are as they
         were.
 
         Compiled code runs uncompiled: torch would note each size, and soon compile no more for the
         user. When it is ``traced`` it stays compiled: ``torch.export`` brings operators such as
-        ``torch.cond`` into their form by the compiler.
+        ``torch.cond`` into their form by the compiler. Unless it ``has_fakes``, no tensor without values is used,
+        which a function of the model could remember.
 
         :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that
             cannot be run alone
@@ -170,7 +171,7 @@ class ModelRunner:
             else contextlib.nullcontext(),
             contextlib.nullcontext() if traced else kept_weights(),
             contextlib.nullcontext() if traced else batch_statistics_counted(),
-            without_remembered_fakes(self.model),
+            without_remembered_fakes(self.model) if has_fakes else contextlib.nullcontext(),
             torch.random.fork_rng(devices=cuda_devices()),
         ):
             self.repeats.remove()
@@ -181,7 +182,7 @@ class ModelRunner:
         no other trace.
         """
         copies = copy_tensors(arguments) if copies is None else copies
-        with self.untouched():
+        with self.untouched(has_fakes=False):
             return opened(self(copies))
 
     def try_fake(
@@ -216,7 +217,7 @@ class ModelRunner:
         shapes that it was given, and the result of the run.
         """
         copies = copy_tensors(arguments)
-        with self.untouched():
+        with self.untouched(has_fakes=False):
             with Operators() as run:
                 result = self(copies)
             return Tree(Structure(LEAF), ((tuple(run.names), opened(result)),))

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 __all__ = ["collecting_new_objects"]
 
 
+#: the collector is kept from them now; the collector itself would have to count all that it leaves out
+_kept: bool = False
+
+
 @contextlib.contextmanager
 def collecting_new_objects() -> Iterator[None]:
     """Inside the block collections visit only objects that were made in it; a program that froze its
@@ -25,11 +29,14 @@ def collecting_new_objects() -> Iterator[None]:
     >>> gc.get_freeze_count()
     0
     """
-    if gc.get_freeze_count():
+    global _kept
+    if _kept or gc.get_freeze_count():
         yield
         return
+    _kept = True
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+        _kept = False

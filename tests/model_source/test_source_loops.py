@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from onlooker.model_source.source_loops import names_added_to, readers_of_list
+from onlooker.model_source.source_loops import (
+    counted_names,
+    names_added_to,
+    readers_of_list,
+)
 
 
 class Numbers:
@@ -117,3 +123,28 @@ def test_names_to_which_a_loop_adds() -> None:
     line = sums.__code__.co_firstlineno + 2
     assert names_added_to(__file__, line) == {"start", "end"}
     assert names_added_to(__file__, line + 1) == set()
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        (["use(n)", "n += 1"], {"n": "1"}),
+        (["use(n)", "n = k + n"], {"n": "k"}),
+        (["use(n)", "n -= 2"], {"n": "-2"}),
+        (["end = n + k", "use(n, end)", "n = end"], {"n": "k"}),
+        (["with block:", "    n = n + k - 1", "    use(n)"], {"n": "k - 1"}),
+        (["n += 1"], {}),  # nothing else reads it
+        (["use(n)", "n += row"], {}),
+        (["use(n)", "n += k", "k = 2"], {}),
+        (["use(n)", "n += size_of(k)"], {}),
+        (["use(n)", "n *= 2"], {}),
+        (["if use(n):", "    n += 1"], {}),
+        (["use(n)", "n += 1", "if row:", "    n = 0"], {}),
+        (["use(n)", "n += n"], {}),
+    ],
+)
+def test_what_each_step_adds_to_a_name_is_found(steps: list[str], found: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text("\n".join(["for row in rows:", *(f"    {step}" for step in steps)]))
+    counted = counted_names(str(file), 1)
+    assert {name: ast.unparse(added) for name, added in counted.items()} == found

@@ -20,6 +20,7 @@ from .source_tests import (
 
 __all__ = [
     "MADE_TENSORS",
+    "counted_names",
     "ends_step",
     "is_copied",
     "is_sliced",
@@ -249,10 +250,104 @@ def names_added_to(file: str, line: int) -> set[str]:
 
 def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
     """All nodes in the bodies of the ``for`` loops that begin at a line of a file."""
+    for loop in _loops_at(file, line):
+        yield from within(loop.body)
+
+
+def _loops_at(file: str, line: int) -> Iterator[ast.For]:
     tree = tree_of(file)
     for loop in () if tree is None else ast.walk(tree):
         if isinstance(loop, ast.For) and loop.lineno == line:
-            yield from within(loop.body)
+            yield loop
+
+
+def counted_names(file: str, line: int) -> dict[str, ast.Expression]:
+    """The names to which each step of the ``for`` loop at a line adds the same, and that it reads for something
+    else, with what it adds: ``1`` of ``t`` for ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start +
+    n; part = x[start:end]; start = end``.
+    """
+    loops = list(_loops_at(file, line))
+    if len(loops) != 1:
+        return {}
+    body = list(_statements_of(loops[0].body))
+    changing = names_set(loops[0].body) | names_of(list(ast.walk(loops[0].target)), ast.Store)
+    now: dict[str, ast.expr | None] = dict.fromkeys(changing)
+    now |= {name: ast.Name(name, ast.Load()) for name in changing}
+    found, own = {}, set[int]()
+    for statement in body:
+        name, value = _simply_set(statement)
+        if name is None or value is None:
+            now |= dict.fromkeys(names_of(list(ast.walk(statement)), ast.Store))
+            continue
+        now[name] = _with_values(value, now)
+        own |= {id(node) for node in ast.walk(statement) if getattr(node, "id", None) == name}
+    read = [node for node in within(loops[0].body) if id(node) not in own]
+    for name in names_of(read, ast.Load) & changing:
+        growth = _added_to(name, now[name])
+        if growth is not None and names_of(list(ast.walk(growth)), ast.Load).isdisjoint(changing):
+            found[name] = ast.fix_missing_locations(ast.Expression(growth))
+    return found
+
+
+def _statements_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements in their order, and those in ``with`` blocks."""
+    for statement in body:
+        if isinstance(statement, ast.With):
+            yield from _statements_of(statement.body)
+        else:
+            yield statement
+
+
+def _simply_set(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """The name that a statement sets, and what it is then: for ``n = value``, ``n += value`` and ``n -= value``."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return (target.id, statement.value) if isinstance(target, ast.Name) else (None, None)
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        name = statement.target.id
+        value = ast.BinOp(ast.Name(name, ast.Load()), statement.op, statement.value)
+        return name, value
+    return None, None
+
+
+#: what a number that a step adds may be made of
+_OF_COUNTS = (
+    *(
+        ast.Name,
+        ast.Constant,
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.Attribute,
+        ast.Subscript,
+        ast.expr_context,
+    ),
+    *(ast.operator, ast.unaryop),
+)
+
+
+def _with_values(value: ast.expr, now: Mapping[str, ast.expr | None]) -> ast.expr | None:
+    """A sum, or a number, in what names were at the begin of the step; None for anything else."""
+    if isinstance(value, ast.Name):
+        return now.get(value.id, value)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        left, right = _with_values(value.left, now), _with_values(value.right, now)
+        return None if left is None or right is None else ast.BinOp(left, value.op, right)
+    nodes = list(ast.walk(value))
+    is_plain = all(isinstance(node, _OF_COUNTS) for node in nodes)
+    return value if is_plain and names_of(nodes, ast.Load).isdisjoint(now) else None
+
+
+def _added_to(name: str, value: ast.expr | None) -> ast.expr | None:
+    """What a sum has beside a name that it has once; None for other values."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+        return None
+    left, right = value.left, value.right
+    if isinstance(right, ast.Name) and right.id == name and isinstance(value.op, ast.Add):
+        return left
+    if isinstance(left, ast.Name) and left.id == name:
+        return right if isinstance(value.op, ast.Add) else ast.UnaryOp(ast.USub(), right)
+    beside = _added_to(name, left)
+    return None if beside is None else ast.BinOp(beside, value.op, right)
 
 
 def names_read_outside(file: str, line: int) -> set[str]:

@@ -9,10 +9,14 @@ same number in each step is known for any number of steps: it is set after the l
     for row in x.unbind(1):                after step 0: n is 1, after step k: 1 + k
         h, n = cell(row, h), n + 1
     return h / n                           n is 1 + (x.shape[1] - 1)
+
+A step that reads such an int for something else, as in ``h + table[n]``, has an index for it
+(:mod:`.step_indices`), which the source says what it grows by.
 """
 
 from __future__ import annotations
 
+import ast
 import collections
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +28,7 @@ import sympy
 import torch
 
 from ...model_source.frames import is_code_of_model, is_own_code, set_local
-from ...model_source.source_loops import names_added_to, names_read_outside
+from ...model_source.source_loops import counted_names, names_added_to, names_read_outside
 from ...model_source.source_tests import tree_of
 from ...observing.reach import Snapshot
 from ...pytrees.identity import slots_of
@@ -90,6 +94,8 @@ class KeptBetweenSteps:
         self._names: Sequence[Mapping[str, Any]] = ()
         self._forms: dict[tuple[int, str], Any] = {}
         self._counts: dict[str, tuple[Any, Any]] = {}
+        #: the names of numbers that steps read and add to, as indices of the step
+        self._indices: dict[str, StepIndex] = {}
         self._held: Snapshot | None = None
         #: the names that stand for a number of the step itself
         self._own: dict[str, StepSize | None] = {}
@@ -104,14 +110,29 @@ class KeptBetweenSteps:
         #: the readings after the loop that count the items of a list of results, if it has its name by then
         self.readings: frozenset[Reading] = frozenset()
 
-    def begin_lists(self, frames: Sequence[FrameType]) -> None:
-        """Before the loop: keeps the last number of each list that it extends."""
-        self._lists = number_lists_of(frames[0]) if self._loop.is_of_numbers else []
+    def look_ahead(self, frames: Sequence[FrameType]) -> None:
+        """Before the loop: keeps the last number of each list that it extends, and finds the numbers that its steps
+        count.
+        """
+        loop, frame = self._loop, frames[0]
+        if loop.is_of_numbers:
+            self._lists = number_lists_of(frame)
+            return
+        for name, added in counted_names(frame.f_code.co_filename, frame.f_lineno).items():
+            begin, each = frame.f_locals.get(name), _number_of(added, frame)
+            if is_size(begin) and is_size(each) and (type(each) is int or each >= 1) and each != 0:
+                self._indices[name] = StepIndex.of(loop, begin, each)
 
-    def begin_step(self, number: Callable[[Loop, torch.Tensor], torch.SymInt]) -> None:
-        """Before a step: the last numbers of these lists are numbers of it, as ``number`` reads them."""
+    def begin_step(
+        self, frames: Sequence[FrameType], number: Callable[[Loop, torch.Tensor], torch.SymInt]
+    ) -> None:
+        """Before a step: the last numbers of these lists are numbers of it, as ``number`` reads them, and what it
+        counts are indices.
+        """
         for one in self._lists:
             one.begin_step(lambda tensor: number(self._loop, tensor))
+        for name, index in self._indices.items():
+            set_local(frames[0], name, index)
 
     def end_lists(self) -> None:
         """After the last step: what these lists had before the loop is there again."""
@@ -174,10 +195,17 @@ class KeptBetweenSteps:
         return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)
 
     def settle(self, frames: Sequence[FrameType]) -> None:
-        """After the scan: gives the names of totals what they are after the last step of a call, where the
-        function reads them outside of the loop. Else a trial would read values that the graph does not.
+        """After the scan: gives the names of counts, and of the index, what they are after the last step of a call;
+        those of totals too, where the function reads them outside of the loop. Else a trial would read values that
+        the graph does not.
         """
         numbers, frame = self._loop.numbers, frames[0]
+        n_more = self._loop.count - 1
+        for name, (first, growth) in self._counts.items():
+            set_local(frame, name, first + growth * n_more)
+        for name, value in dict(frame.f_locals).items():
+            if isinstance(value, StepIndex) and value.loop is self._loop:
+                set_local(frame, name, value.first + value.each * n_more)
         if numbers is None or not numbers.totals:
             return
         read = names_read_outside(frame.f_code.co_filename, frame.f_lineno)
@@ -196,6 +224,8 @@ class KeptBetweenSteps:
             raise self._loop.refused("a list is not extended by one tolist() in each step")
         self._grow(frames[0])
         if step == 0:
+            for name in self._indices:
+                self._check_index(name, names[0].get(name))
             for name, value in names[0].items():
                 if self._is_number(value):
                     self._own[name] = self._formula(value, 0)
@@ -213,6 +243,9 @@ class KeptBetweenSteps:
     def _check_name(self, depth: int, name: str, before: Any, now: Any) -> None:
         """Passes where a name stands for the same, for another tensor, or for a count."""
         if depth == 0 and self._loop.numbers is not None and name in self._loop.numbers.totals:
+            return
+        if depth == 0 and name in self._indices:
+            self._check_index(name, now)
             return
         step = len(self._loop.steps) - 1
         if depth == 0 and (name in self._own or self._is_number(now)):
@@ -232,6 +265,13 @@ class KeptBetweenSteps:
         form = self._forms.setdefault((depth, name), self._form(before, 0))
         if form != self._form(now, step):
             raise self._loop.refused(f"{name} changes from step to step")
+
+    def _check_index(self, name: str, now: Any) -> None:
+        """Passes where a step has added to an index the number by which it grows."""
+        index = self._indices[name]
+        is_grown = isinstance(now, StepIndex) and now.loop is index.loop and now.goes_with(index)
+        if not is_grown or not statically_known_true(now.first == index.first + index.each):
+            raise self._loop.refused(f"{name} grows by another number in some steps")
 
     def _is_number(self, value: Any) -> bool:
         """True for a size that is computed from numbers of steps."""
@@ -259,20 +299,13 @@ class KeptBetweenSteps:
         return grown
 
     def after_last(self, frames: Sequence[FrameType]) -> None:
-        """Passes where Python keeps nothing from the steps but results and counts, and gives the
-        names of counts, and of the index, what they are after the last step of a call.
+        """Passes where Python keeps nothing from the steps but results and counts.
 
         :raises NotRolledError: where Python keeps something else
         """
         grown: list[Any] = [*self._grown_lists()]
         grown += [frames[0].f_locals[name] for name in sorted(self._joined)]
         self._check_lists(frames, grown)
-        n_more = self._loop.count - 1
-        for name, (first, growth) in self._counts.items():
-            set_local(frames[0], name, first + growth * n_more)
-        for name, value in dict(frames[0].f_locals).items():
-            if isinstance(value, StepIndex) and value.loop is self._loop:
-                set_local(frames[0], name, value.first + value.each * n_more)
 
     def _check_lists(self, frames: Sequence[FrameType], grown: Sequence[Any]) -> None:
         """Passes where each list with results has names in the frame of the loop alone, and where
@@ -302,6 +335,15 @@ class KeptBetweenSteps:
             self.readings = readings_to_come(tree, names, own.f_lineno, tables)
         if counted:
             raise loop.refused(f"{COUNTS}: {counted}")
+
+
+def _number_of(added: ast.Expression, frame: FrameType) -> Any:
+    """What an expression of plain numbers, sizes and attributes is in a frame; None where it is nothing."""
+    code = compile(added, frame.f_code.co_filename, "eval")
+    try:
+        return eval(code, frame.f_globals, dict(frame.f_locals))
+    except Exception:  # a name that is not set yet
+        return None
 
 
 def _is_longer(before: Any, now: Any, step: int) -> bool:

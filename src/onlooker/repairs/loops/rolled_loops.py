@@ -509,13 +509,13 @@ class RolledLoops(Reader):
         loop.numbers_of_steps = torch.arange(loop.count)
         kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
-        kept.begin_lists(frames_of_model(sys._getframe(1)))
+        kept.look_ahead(frames_of_model(sys._getframe(1)))
         self.begin(loop)
         kept.begin(frames_of_model(sys._getframe(1)))
         try:
             for _ in range(loop.n_steps):
                 loop.steps.append([])
-                kept.begin_step(self._recorder.number)
+                kept.begin_step(frames_of_model(sys._getframe(1)), self._recorder.number)
                 yield loop.index
                 self._recorder.after_step(loop)
                 kept.after_step(frames_of_model(sys._getframe(1)))

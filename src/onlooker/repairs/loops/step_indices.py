@@ -20,7 +20,12 @@ import torch
 
 from ...model_source.frames import is_code_of_model
 from ...model_source.source_loops import name_of_items
-from ...torch_internals.sizes import FloorDiv, expression_of, statically_known_true
+from ...torch_internals.sizes import (
+    FloorDiv,
+    expression_of,
+    free_unbacked_symbols,
+    statically_known_true,
+)
 from ..numbers.size_ints import is_sized
 
 __all__ = ["BY_INDEX", "ItemRead", "StepFloat", "StepIndex"]
@@ -167,6 +172,10 @@ class StepIndex:
             return True
         if is_less(number, least + 1):
             return False
+        if is_demanded(greatest < number):
+            return True
+        if is_demanded(number <= least):
+            return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
 
     @_or_of_tensors(operator.le)
@@ -185,6 +194,8 @@ class StepIndex:
     def __eq__(self, other: Any) -> Any:
         number, (least, greatest) = self._number(other), self.ends
         if is_less(greatest, number) or is_less(number, least):
+            return False
+        if is_demanded(greatest < number) or is_demanded(number < least):
             return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
 
@@ -268,6 +279,13 @@ def is_less(left: Any, right: Any) -> bool:
         bound = base / divisor if factor > 0 else (base - divisor + 1) / divisor
         difference = sympy.expand(difference - factor * quotient + factor * bound)
     return bool(difference.is_number and difference < 0)
+
+
+def is_demanded(condition: Any) -> bool:
+    """True for a condition on sizes that holds in the trace: its graph is for such sizes from here on."""
+    if isinstance(condition, torch.SymBool) and free_unbacked_symbols(condition):
+        return False
+    return bool(condition)
 
 
 def _is_float(value: Any) -> bool:

@@ -133,7 +133,7 @@ def test_names_to_which_a_loop_adds() -> None:
         (["use(n)", "n -= 2"], {"n": "-2"}),
         (["end = n + k", "use(n, end)", "n = end"], {"n": "k"}),
         (["with block:", "    n = n + k - 1", "    use(n)"], {"n": "k - 1"}),
-        (["n += 1"], {}),  # nothing else reads it
+        (["n += 1"], {"n": "1"}),
         (["use(n)", "n += row"], {}),
         (["use(n)", "n += k", "k = 2"], {}),
         (["use(n)", "n += size_of(k)"], {}),

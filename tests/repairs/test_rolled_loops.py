@@ -766,10 +766,10 @@ def test_steps_of_the_watched_call_that_go_two_ways_are_no_scan() -> None:
 
 
 def test_a_loop_that_is_no_scan_is_named_with_the_reason() -> None:
-    program = exported(Loop(by_the_index))
+    program = exported(Loop(every_other))
     (note,) = [note for note in program.graphs[0].notes if "loop" in note]
     assert "test_rolled_loops.py" in note
-    assert "depends on its index" in note
+    assert "computes a number from its index" in note
 
 
 def test_a_scan_is_saved_and_loaded(tmp_path: Path) -> None:

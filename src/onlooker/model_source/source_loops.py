@@ -262,9 +262,8 @@ def _loops_at(file: str, line: int) -> Iterator[ast.For]:
 
 
 def counted_names(file: str, line: int) -> dict[str, ast.Expression]:
-    """The names to which each step of the ``for`` loop at a line adds the same, and that it reads for something
-    else, with what it adds: ``1`` of ``t`` for ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start +
-    n; part = x[start:end]; start = end``.
+    """The names to which each step of the ``for`` loop at a line adds the same, with what it adds: ``1`` of ``t`` for
+    ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start + n; part = x[start:end]; start = end``.
     """
     loops = list(_loops_at(file, line))
     if len(loops) != 1:
@@ -273,20 +272,18 @@ def counted_names(file: str, line: int) -> dict[str, ast.Expression]:
     changing = names_set(loops[0].body) | names_of(list(ast.walk(loops[0].target)), ast.Store)
     now: dict[str, ast.expr | None] = dict.fromkeys(changing)
     now |= {name: ast.Name(name, ast.Load()) for name in changing}
-    found, own = {}, set[int]()
     for statement in body:
         name, value = _simply_set(statement)
         if name is None or value is None:
             now |= dict.fromkeys(names_of(list(ast.walk(statement)), ast.Store))
             continue
         now[name] = _with_values(value, now)
-        own |= {id(node) for node in ast.walk(statement) if getattr(node, "id", None) == name}
-    read = [node for node in within(loops[0].body) if id(node) not in own]
-    for name in names_of(read, ast.Load) & changing:
-        growth = _added_to(name, now[name])
-        if growth is not None and names_of(list(ast.walk(growth)), ast.Load).isdisjoint(changing):
-            found[name] = ast.fix_missing_locations(ast.Expression(growth))
-    return found
+    added = {name: _added_to(name, value) for name, value in now.items()}
+    return {
+        name: ast.fix_missing_locations(ast.Expression(growth))
+        for name, growth in added.items()
+        if growth is not None and names_of(list(ast.walk(growth)), ast.Load).isdisjoint(changing)
+    }
 
 
 def _statements_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -195,14 +195,11 @@ class KeptBetweenSteps:
         return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)
 
     def settle(self, frames: Sequence[FrameType]) -> None:
-        """After the scan: gives the names of counts, and of the index, what they are after the last step of a call;
-        those of totals too, where the function reads them outside of the loop. Else a trial would read values that
+        """After the scan: gives the names of indices what they are after the last step of a call; those of totals too, where the function reads them outside of the loop. Else a trial would read values that
         the graph does not.
         """
         numbers, frame = self._loop.numbers, frames[0]
         n_more = self._loop.count - 1
-        for name, (first, growth) in self._counts.items():
-            set_local(frame, name, first + growth * n_more)
         for name, value in dict(frame.f_locals).items():
             if isinstance(value, StepIndex) and value.loop is self._loop:
                 set_local(frame, name, value.first + value.each * n_more)
@@ -299,13 +296,16 @@ class KeptBetweenSteps:
         return grown
 
     def after_last(self, frames: Sequence[FrameType]) -> None:
-        """Passes where Python keeps nothing from the steps but results and counts.
+        """Passes where Python keeps nothing from the steps but results and counts, and gives the names of counts
+        what they are after the last step of a call.
 
         :raises NotRolledError: where Python keeps something else
         """
         grown: list[Any] = [*self._grown_lists()]
         grown += [frames[0].f_locals[name] for name in sorted(self._joined)]
         self._check_lists(frames, grown)
+        for name, (first, growth) in self._counts.items():
+            set_local(frames[0], name, first + growth * (self._loop.count - 1))
 
     def _check_lists(self, frames: Sequence[FrameType], grown: Sequence[Any]) -> None:
         """Passes where each list with results has names in the frame of the loop alone, and where

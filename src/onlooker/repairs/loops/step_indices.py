@@ -172,10 +172,11 @@ class StepIndex:
             return True
         if is_less(number, least + 1):
             return False
-        if is_demanded(greatest < number):
-            return True
-        if is_demanded(number <= least):
-            return False
+        if self._is_inside(number):
+            if is_demanded(greatest < number):
+                return True
+            if is_demanded(number <= least):
+                return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
 
     @_or_of_tensors(operator.le)
@@ -195,9 +196,19 @@ class StepIndex:
         number, (least, greatest) = self._number(other), self.ends
         if is_less(greatest, number) or is_less(number, least):
             return False
-        if is_demanded(greatest < number) or is_demanded(number < least):
+        if self._is_inside(number) and (
+            is_demanded(greatest < number) or is_demanded(number < least)
+        ):
             return False
         raise self.loop.refused(BY_INDEX, at_ends=True)
+
+    def _is_inside(self, number: Any) -> bool:
+        """True for a number that is none at an end of the indices, where the first or the last step alone differs."""
+        if type(number) is not int:
+            return False
+        reach = abs(self.each) if type(self.each) is int else 1
+        beside = [sympy.sympify(expression_of(number - end)) for end in self.ends]
+        return not any(one.is_Integer and abs(one) <= reach for one in beside)
 
     def is_behind(self, other: StepIndex) -> bool:
         """True for an index that the other one had in a step before, and has in no step that comes."""

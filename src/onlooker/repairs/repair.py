@@ -84,6 +84,7 @@ class TraceRequest:
     of which the model itself makes an error, ``decided`` those of branches on sizes that Python decides,
     and ``asking`` the names of further modules of Python that make ints of sizes.
     ``value_error`` is the error of torch about a branch on a value, after which values decide.
+    ``sizes`` are those of the examples to take, the likeliest first.
     ``lifted`` counts the traces that found something new that they change in Python. After a trace
     ``sizes_are_values`` is True where it read a size from a tensor.
     """
@@ -97,6 +98,7 @@ class TraceRequest:
     decided: tuple[str, ...] = ()
     value_error: Exception | None = None
     asking: frozenset[str] = frozenset()
+    sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     lifted: int = 0
     sizes_are_values: bool = False
 
@@ -116,7 +118,7 @@ class TraceRequest:
     def at_other_sizes(self) -> TraceRequest:
         """Returns the request without what was found at the sizes of one trace alone."""
         ends = tuple(line for line in self.ends if self.ends.count(line) != OF_LAST)
-        return replace(self, unrolled_here=(), ends=ends)
+        return replace(self, unrolled_here=(), ends=ends, sizes=())
 
     def unrolling(self, lines: Iterable[str], *, here: bool = False) -> TraceRequest:
         """Returns the request with the loops at some lines of the model traced step by step; ``here`` at the

@@ -67,6 +67,8 @@ __all__ = ["Traced", "export_graph", "graph_of", "reads_state", "traced_at"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 10
+#: the most sizes that are asked for, with those of the first example
+_MOST_EXAMPLES = 3
 #: how often a trace is made anew to see whether it reads what it changes
 _MOST_LIFTED = 2
 #: watched calls that are run after one that leaves something behind
@@ -127,7 +129,7 @@ def export_graph(
     notes = [Retry(request, repair.note, repair) for repair in REPAIRS if repair in request.on]
     error: Exception | None = None
     for _ in range(_ATTEMPTS):
-        sizes = choices or _sizes_of_calls(calls, request)
+        sizes = _sizes_of_calls(calls, request, choices)
         example = find_example(calls, lab, choices=sizes, shapes_only=True)
         flat = FlatRun(lab, plan, example.values, request, most_guards=most_guards)
         attempt = _attempt(flat, lab, example, request, is_side=like is not None)
@@ -198,8 +200,13 @@ def _traced(
     )
     condition, bounds = find_bounds(graph, condition, calls, lab)
     graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
-    if flat.loops.rolled and not is_exact_elsewhere(graph, calls, lab):
-        return Retry(request.unrolling(flat.loops.rolled))
+    is_exact = is_exact_elsewhere(graph, calls, lab) if flat.loops.rolled else True
+    if is_exact is None and len(request.sizes) < _MOST_EXAMPLES:
+        # a loop, or what a step reads, may be of the size 1, which torch keeps
+        return Retry(replace(request.at_other_sizes(), sizes=_larger_sizes(graph, request)))
+    if not is_exact:
+        again = replace(request, sizes=())
+        return Retry(again.unrolling(flat.loops.rolled, here=is_exact is None))
     graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there
     by_masks = "" if attempt.is_side else mask_difference(graph, calls, lab, condition)
@@ -387,8 +394,26 @@ def _refused(
     )
 
 
-def _sizes_of_calls(calls: Calls, request: TraceRequest) -> list[Sizes] | None:
-    """Sizes of an example as the calls of the plan have them, where a repair wants them."""
+def _larger_sizes(graph: Graph, request: TraceRequest) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Sizes of two or three times those of a trace and some more, and what there was before."""
+    before = request.sizes or (tuple(graph.sizes.items()),)
+    own, times = dict(before[-1]), len(before) + 1
+    more = [
+        (one.name, one.nearest(times * own[one.name] + times - 1)) for one in graph.plan.symbols
+    ]
+    return tuple(more), *before
+
+
+def _sizes_of_calls(
+    calls: Calls, request: TraceRequest, choices: Sequence[Sizes] | None
+) -> Sequence[Sizes] | None:
+    """The sizes of an example: those of the request, those that are given, or as the calls of the plan have them,
+    where a repair wants them.
+    """
+    if request.sizes:
+        return [dict(sizes) for sizes in request.sizes]
+    if choices:
+        return choices
     if not request.on & {EQUAL_SIZES, WATCHED_SIZES}:
         return None
     watched = [calls.sizes_of(sample) for sample in calls.own]

@@ -184,6 +184,9 @@ class _Lists:
     def _reading_of_table(self, name: ast.Name) -> int | None:
         """The line of a reading of a dict that may count the items of its lists; None where this one does not."""
         parent: Any = self.parents.get(name)
+        is_asked = isinstance(parent, ast.Compare) and parent.left is not name
+        if is_asked and all(isinstance(one, (ast.In, ast.NotIn)) for one in parent.ops):
+            return None  # for a key
         if _is_gone_over(name, parent):  # over the keys
             return None
         if isinstance(parent, ast.Subscript) and parent.value is name:

@@ -177,7 +177,9 @@ class StepIndex:
                 return True
             if is_demanded(number <= least):
                 return False
-        raise self.loop.refused(BY_INDEX, at_ends=True)
+        raise self._differs(
+            lambda least, greatest: is_less(greatest, number) or is_less(number, least + 1)
+        )
 
     @_or_of_tensors(operator.le)
     def __le__(self, other: Any) -> Any:
@@ -200,7 +202,18 @@ class StepIndex:
             is_demanded(greatest < number) or is_demanded(number < least)
         ):
             return False
-        raise self.loop.refused(BY_INDEX, at_ends=True)
+        raise self._differs(
+            lambda least, greatest: is_less(greatest, number) or is_less(number, least)
+        )
+
+    def _differs(self, is_alike: Callable[[Any, Any], bool]) -> Exception:
+        """The error for a comparison that not all steps answer alike; ``is_alike`` says of the least and the greatest
+        of some indices whether it is the same for those.
+        """
+        before_last = self.last - self.each
+        ends = (self.first, before_last) if self.is_growing else (before_last, self.first)
+        at_last = is_alike(*ends)
+        return self.loop.refused(BY_INDEX, at_ends=not at_last, at_last=at_last)
 
     def _is_inside(self, number: Any) -> bool:
         """True for a number that is none at an end of the indices, where the first or the last step alone differs."""
@@ -231,8 +244,12 @@ class StepIndex:
     @property
     def ends(self) -> tuple[Any, Any]:
         """The least and the greatest index."""
-        last = self.first + self.each * (self.loop.count - 1)
-        return (self.first, last) if self.is_growing else (last, self.first)
+        return (self.first, self.last) if self.is_growing else (self.last, self.first)
+
+    @property
+    def last(self) -> Any:
+        """The index of the last step."""
+        return self.first + self.each * (self.loop.count - 1)
 
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(BY_INDEX)

@@ -77,6 +77,7 @@ COMPUTING: dict[str, Function] = {
     "is_no_tensor": lambda x, t: x * 2 if torch.is_tensor(t) else x * t,
     "is_given_back": lambda x, t: (x, t, t * 2 + 1),
     "writes_in_place": lambda x, t: x.clone().mul_(t),
+    "is_of_a_class": lambda x, t: x * t if type(t) is float else x,
 }
 
 DECIDING: dict[str, Function] = {
@@ -94,7 +95,6 @@ DECIDING: dict[str, Function] = {
     "is_a_text": lambda x, t: x * len(f"{t}"),
     "is_the_greater_one": lambda x, t: x * max(t, 0.4),
     "is_no_number": lambda x, t: x if math.isnan(t) else x * t,
-    "is_of_a_class": lambda x, t: x * t if type(t) is float else x,
     "is_divided_with_a_rest": lambda x, t: x * (t // 0.1),
 }
 

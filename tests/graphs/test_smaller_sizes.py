@@ -56,11 +56,12 @@ def exported(model: torch.nn.Module) -> Program:
     return observer.export()
 
 
-def tried_at(program: Program, symbol: str) -> list[dict[str, int]]:
-    """The sizes of the trials that let a symbol be 1."""
+def tried_at(program: Program, symbol: str, name: str = "") -> list[dict[str, int]]:
+    """The sizes of the trials that let a symbol be 1, of the graph of a name or of all."""
     found = [
         dict(re.findall(r"(\w+) = (\d+)", dropped.evidence))
         for graph in program.graphs
+        if name in ("", graph.name)
         for dropped in graph.contract.dropped
         if dropped.formula == f"{symbol} != 1"
     ]
@@ -85,7 +86,10 @@ def test_a_batch_of_1_is_tried_with_few_tokens() -> None:
 def test_a_trial_stays_in_the_region_of_the_graph() -> None:
     program = exported(model := LongOnes().eval())
     assert tried_at(program, "batch")
-    assert not any(1 < sizes["sequence"] < 30 for sizes in tried_at(program, "batch"))
+    for graph in program.graphs:
+        tried = [sizes["sequence"] for sizes in tried_at(program, "batch", graph.name)]
+        assert len({length >= 30 for length in tried}) == 1
+    assert is_right(program, model, 1, 29)
     assert is_right(program, model, 1, 30)
     assert is_right(program, model, 1, 300)
     assert program.verify().verified

@@ -188,7 +188,7 @@ def program_of(model: nn.Module, lengths: tuple[int, ...] = (12, 20)) -> Program
     return observer.export()
 
 
-@pytest.mark.parametrize("kind", [Blocks, CarriedState, EachFourth])
+@pytest.mark.parametrize("kind", [Blocks, CarriedState])
 def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -211,6 +211,59 @@ def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
     assert program.verify().verified
     for rows, length in ((3, 31), (2, 19), (2, 33)):
         x = torch.randn(rows, length, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x), model(x))
+
+
+def test_blocks_by_their_first_rows_are_one_graph_with_or_without_a_shorter_last_one() -> None:
+    torch.manual_seed(0)
+    model = EachFourth().eval()
+    program = program_of(model, (12,))
+    assert program.verify().verified
+    for rows, length in ((3, 32), (1, 8), (2, 10), (2, 19), (2, 33), (3, 50)):
+        x = torch.randn(rows, length, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x), model(x))
+
+
+class InChunks(nn.Module):
+    """Rows of a batch in chunks, whose results are collected by name: rays of a radiance field."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        found: dict[str, list[torch.Tensor]] = {}
+        for first in range(0, x.shape[0], 8):
+            part = {"a": self.layer(x[first : first + 8]), "b": x[first : first + 8].sum(-1)}
+            for name in part:
+                if name not in found:
+                    found[name] = []
+                found[name].append(part[name])
+        return {name: torch.cat(values, 0) for name, values in found.items()}
+
+
+class WrittenChunks(InChunks):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = x.new_zeros(x.shape[0], 3)
+        for first in range(0, x.shape[0], 8):
+            found[first : first + 8] = self.layer(x[first : first + 8])
+        return {"a": found}
+
+
+@pytest.mark.parametrize("watched", [(13,), pytest.param((16, 20), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", runs((InChunks, WrittenChunks), slow=(WrittenChunks,)))
+def test_chunks_of_a_batch_are_served_at_any_length(kind: type[InChunks], watched: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, observer = kind().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for rows in watched:
+            model(torch.randn(rows, 4))
+    program = observer.export()
+    assert program.verify().verified
+    for rows in (1, 5, 9, 16, 17, 31, 50, 64):
+        x = torch.randn(rows, 4)
         with torch.no_grad():
             torch.testing.assert_close(program(x), model(x))
 

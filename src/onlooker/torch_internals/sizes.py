@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 
 from .needed import needed
@@ -61,6 +62,7 @@ __all__ = [
     "free_unbacked_symbols",
     "int_oo",
     "is_contiguous_or_false",
+    "is_less",
     "shape_config",
     "simple_floordiv_gcd",
     "size_of",
@@ -104,3 +106,22 @@ def expression_of(size: Any, *, as_made: bool = False) -> Any:
     if not isinstance(size, torch.SymInt):
         return size
     return size.node._expr if as_made else size.node.expr
+
+
+def is_less(left: Any, right: Any) -> bool:
+    """True where a size is known to be less than another one; ``a // 4`` is taken for at least ``(a - 3) / 4``, and
+    for at most ``a / 4``.
+    """
+    if statically_known_true(left < right):
+        return True
+    difference = sympy.expand(
+        sympy.sympify(expression_of(left)) - sympy.sympify(expression_of(right))
+    )
+    for quotient in difference.atoms(FloorDiv):
+        base, divisor = quotient.args
+        factor = difference.coeff(quotient)
+        if not (divisor.is_Integer and divisor > 0 and factor.is_Integer):
+            return False
+        bound = base / divisor if factor > 0 else (base - divisor + 1) / divisor
+        difference = sympy.expand(difference - factor * quotient + factor * bound)
+    return bool(difference.is_number and difference < 0)

@@ -201,6 +201,8 @@ def _traced(
     condition, bounds = find_bounds(graph, condition, calls, lab)
     graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
     is_exact = is_exact_elsewhere(graph, calls, lab) if flat.loops.rolled else True
+    if request.sizes and graph.contract.failing(dict(request.sizes[-1])):
+        is_exact = None  # another graph than the one that is asked for
     if is_exact is None and len(request.sizes) < _MOST_EXAMPLES:
         # a loop, or what a step reads, may be of the size 1, which torch keeps
         return Retry(replace(request.at_other_sizes(), sizes=_larger_sizes(graph, request)))

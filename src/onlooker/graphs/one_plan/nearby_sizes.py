@@ -18,6 +18,8 @@ _SMALL = 24
 _MOST_CHOICES = 2
 #: so many steps are made from some sizes on
 _MOST_STEPS = 8
+#: sizes in the place of 0 and 1, which torch keeps
+_GENERAL = (3, 2)
 
 
 class NearbySizes:
@@ -41,6 +43,14 @@ class NearbySizes:
             nearer = {**small, name: self._base(name, seed)}
             if are_beside(nearer):
                 small = nearer
+        own = dict(seed)
+        for name, size in seed.items():
+            for general in (self._base(name, seed), *_GENERAL) if size in (0, 1) else ():
+                if are_beside({**own, name: general}):
+                    own[name] = general
+                    break
+        if own != seed and self._is_general(own) and self._takes(own):
+            yield own
         n_found = 0
         steps: list[Sizes] = []
         if self._proven.have_known_numbers(seed) and not self._proven.are_beyond_steps(seed):
@@ -51,14 +61,8 @@ class NearbySizes:
                 yield choice
             if n_found == _MOST_CHOICES:
                 break
-        own = dict(seed)
-        for name, size in seed.items():
-            freed = {**own, name: self._base(name, seed)}
-            if size in (0, 1) and are_beside(freed):
-                own = freed
-        for choice in (own, seed):
-            if self._takes(choice):
-                yield choice
+        if self._takes(seed):
+            yield seed
 
     def _base(self, name: str, seed: Sizes) -> int:
         """Returns the size that a symbol has in the first trace."""

@@ -21,9 +21,9 @@ import torch
 from ...model_source.frames import is_code_of_model
 from ...model_source.source_loops import name_of_items
 from ...torch_internals.sizes import (
-    FloorDiv,
     expression_of,
     free_unbacked_symbols,
+    is_less,
     statically_known_true,
 )
 from ..numbers.size_ints import is_sized
@@ -288,25 +288,6 @@ class Extreme:
 
 
 SMALLER, GREATER = Extreme(operator.le, min), Extreme(operator.ge, max)
-
-
-def is_less(left: Any, right: Any) -> bool:
-    """True where a size is known to be less than another one; ``a // 4`` is taken for at least ``(a - 3) / 4``, and
-    for at most ``a / 4``.
-    """
-    if statically_known_true(left < right):
-        return True
-    difference = sympy.expand(
-        sympy.sympify(expression_of(left)) - sympy.sympify(expression_of(right))
-    )
-    for quotient in difference.atoms(FloorDiv):
-        base, divisor = quotient.args
-        factor = difference.coeff(quotient)
-        if not (divisor.is_Integer and divisor > 0 and factor.is_Integer):
-            return False
-        bound = base / divisor if factor > 0 else (base - divisor + 1) / divisor
-        difference = sympy.expand(difference - factor * quotient + factor * bound)
-    return bool(difference.is_number and difference < 0)
 
 
 def is_demanded(condition: Any) -> bool:

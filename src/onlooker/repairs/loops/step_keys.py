@@ -9,9 +9,9 @@ import sympy
 import torch
 
 from ...torch_internals.modes import WithoutFunctions
-from ...torch_internals.sizes import expression_of, statically_known_true
+from ...torch_internals.sizes import expression_of, is_less, statically_known_true
 from ..numbers.sized_operators import BASIC_ENTRIES
-from .step_indices import StepIndex, is_less
+from .step_indices import StepIndex
 from .steps import Loop, leaves_of
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "begins_of_cuts",
     "has_shape",
     "in_two",
+    "is_last_shorter",
     "is_of_ints",
     "is_whole",
     "is_within",
@@ -68,6 +69,15 @@ def are_within(tensor: torch.Tensor, dim: int, index: StepIndex, width: Any) -> 
         size, end = tensor.shape[dim], greatest + width
         return (is_less(-1, least) or bool(least >= 0)) and (
             is_less(end, size + 1) or bool(end <= size)
+        )
+
+
+def is_last_shorter(tensor: torch.Tensor, dim: int, index: StepIndex, width: Any) -> bool:
+    """True for rows of which each step reads its own, and for which the last one alone may find too few."""
+    with WithoutFunctions():  # the model reads none of these sizes
+        size, is_own = tensor.shape[dim], statically_known_true(index.each == width)
+        return (
+            is_own and not is_less(index.last + width, size + 1) and is_less(index.last, size + 1)
         )
 
 

@@ -47,6 +47,7 @@ from .step_keys import (
     begins_of_cuts,
     has_shape,
     in_two,
+    is_last_shorter,
     is_of_ints,
     is_whole,
     is_within,
@@ -772,7 +773,9 @@ class StepRecorder:
         """The places of several rows from the index on."""
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")
-        if _is_early(loop) and not are_within(tensor, dim, index, width):
+        if _is_early(loop) and (
+            is_last_shorter(tensor, dim, index, width) or not are_within(tensor, dim, index, width)
+        ):
             reason = "a step may read beyond the rows of a tensor"
             raise loop.refused(reason, at_last=True, here=True)
         places = self._compute(loop, torch.arange, (width,), {"device": tensor.device})

@@ -18,11 +18,17 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import sympy
 import torch
 
 from ...model_source.frames import frame_of_model
 from ...torch_internals.operators import pad_sequence
-from ...torch_internals.sizes import is_contiguous_or_false, statically_known_true
+from ...torch_internals.sizes import (
+    expression_of,
+    is_contiguous_or_false,
+    is_less,
+    statically_known_true,
+)
 from ...torch_internals.tracing import decompositions, refs
 from ...torch_internals.trees import torch_pytree as pytree
 from ..repair import Repair
@@ -72,7 +78,10 @@ class SizedOperators(Reader):
 
 
 def _has_sizes(values: Any) -> bool:
-    return any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(values))
+    return any(
+        isinstance(leaf.start if isinstance(leaf, slice) else leaf, torch.SymInt)
+        for leaf in pytree.tree_leaves(values)
+    )
 
 
 def _linspace(
@@ -345,8 +354,38 @@ def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
     )
 
 
+def _get_item(tensor: torch.Tensor, key: Any) -> Any:
+    """``x[n : n + 8]``, without asking whether so many rows are left."""
+    within = _within_rows(tensor, key)
+    return NotImplemented if within is key else tensor[within]
+
+
+def _within_rows(tensor: torch.Tensor, key: Any) -> Any:
+    """The key with an end in the tensor for each slice of so many rows, which begins in it."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if any(type(entry) not in BASIC_ENTRIES for entry in entries):
+        return key
+    n_given = sum(entry is not None and entry is not ... for entry in entries)
+    dim, found = 0, list(entries)
+    for place, entry in enumerate(entries):
+        if isinstance(entry, slice) and isinstance(entry.start, torch.SymInt) and not entry.step:
+            size, end = tensor.shape[dim], entry.stop
+            width = None if end is None else sympy.sympify(expression_of(end - entry.start))
+            is_window = width is not None and bool(width.is_Integer) and width > 0
+            if is_window and not is_less(end, size + 1) and is_less(entry.start, size + 1):
+                found[place] = slice(entry.start, torch.sym_min(end, size))  # type: ignore[no-untyped-call]
+        dim += tensor.ndim - n_given if entry is ... else int(entry is not None)
+    if all(one is other for one, other in zip(found, entries, strict=True)):
+        return key
+    return tuple(found)
+
+
 def _set_item(tensor: torch.Tensor, key: Any, value: Any) -> Any:
     """``x[:, n] = value``: torch makes a number of a size in the key, though not where it reads."""
+    within = _within_rows(tensor, key)
+    if within is not key:
+        tensor[within] = value
+        return None
     entries = key if isinstance(key, tuple) else (key,)
     is_basic = all(type(entry) in BASIC_ENTRIES for entry in entries)
     if not is_basic or not any(isinstance(entry, torch.SymInt) for entry in entries):
@@ -489,6 +528,7 @@ def _of_example(size: Size) -> int:
 
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.triu_indices: triu_indices,
     torch.tril_indices: tril_indices,

@@ -195,8 +195,8 @@ class KeptBetweenSteps:
         return _form(value, lambda one: self._formula(one, step) if self._is_number(one) else one)
 
     def settle(self, frames: Sequence[FrameType]) -> None:
-        """After the scan: gives the names of indices what they are after the last step of a call; those of totals too, where the function reads them outside of the loop. Else a trial would read values that
-        the graph does not.
+        """After the scan: gives the names of indices what they are after the last step of a call; those of totals too,
+        where the function reads them outside of the loop. Else a trial would read values that the graph does not.
         """
         numbers, frame = self._loop.numbers, frames[0]
         n_more = self._loop.count - 1

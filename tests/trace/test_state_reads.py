@@ -7,6 +7,7 @@ import random
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -434,3 +435,67 @@ def test_an_item_that_a_checker_of_types_draws_is_no_reading(kind: type[ChecksIt
     assert program.verify().verified
     parts = [torch.randn(3, 9), torch.randn(3, 9)]
     torch.testing.assert_close(program(parts), model(parts))
+
+
+class Draws(nn.Module):
+    """Decides by a random number of Python in each step."""
+
+    def __init__(self, draw: Any) -> None:
+        super().__init__()
+        self.draw, self.layer = draw, nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, rows = x[:, 0] * 0, []
+        for row in x.unbind(1):
+            state = torch.tanh(self.layer(row if self.draw() else state + row))
+            rows.append(state)
+        return torch.stack(rows, 1)
+
+
+#: a number that decides nothing, since all that could be drawn answer alike
+ALIKE = {
+    "never less than 0": lambda: random.random() < 0.0,
+    "always less than 1": lambda: random.random() < 1,
+    "more than 1": lambda: random.random() > 1.0,
+    "a share of numpy": lambda: np.float64(0.0) > random.random(),
+    "a number of numpy": lambda: np.random.rand() >= 0,
+    "between two numbers": lambda: random.uniform(2, 3) > 1.5,
+    "one of one": lambda: random.randrange(1) or random.randint(0, 0),
+}
+#: a number that may decide
+DECIDING = {
+    "half": lambda: random.random() < 0.5,
+    "rarely": lambda: random.random() < 1e-12,
+    "not quite always": lambda: random.random() <= 1 - 2**-40,
+    "at an end": lambda: random.uniform(2, 3) > 2,
+    "one of two": lambda: random.randrange(2),
+    "equal": lambda: random.random() == 0.0,
+    "computed": lambda: random.random() + 1 < 1.5,
+    "of numpy": lambda: np.random.randint(0, 2),
+}
+
+
+def _watched_drawing(model: Draws) -> InputObserver:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (5, 7):
+            model(torch.randn(2, length, 4))
+    return observer
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(name: str) -> None:
+    model = Draws(ALIKE[name]).eval()
+    program = _watched_drawing(model).export()
+    assert program.verify().verified
+    x = torch.randn(3, 12, 4)
+    torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", DECIDING)
+def test_a_random_number_that_may_decide_is_state(name: str) -> None:
+    with pytest.raises(ExportError, match="changes what it reads,.*random"):
+        _watched_drawing(Draws(DECIDING[name]).eval()).export()

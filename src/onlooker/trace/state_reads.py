@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import operator
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -188,22 +189,23 @@ class StateReads:
     @contextlib.contextmanager
     def _watched_draws(self, holder: ObjectState) -> Iterator[None]:
         """Inside the block a float that a function of ``random`` or ``numpy.random`` draws is a
-        stand-in: many models draw a number for their training, and ask for it there alone. Whatever
-        else is drawn is a reading, but for the draws of beartype, which checks the type of one item of a
-        list, and raises or does nothing.
+        stand-in: many models draw a number for their training, and ask for it there alone, or compare
+        it with 0. Whatever else is drawn is a reading, but for one of one number, and for the draws of
+        beartype, which checks the type of one item of a list, and raises or does nothing.
         """
         path, module = holder.path, holder.value
         known = [holder.read()]
 
-        def watching(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def watching(name: str, draw: Callable[..., Any]) -> Callable[..., Any]:
             def drawn(*args: Any, **kwargs: Any) -> Any:
                 if not holder.equal(known[0], holder.read()):  # drawn by another name
                     self.read(path)
                 value = draw(*args, **kwargs)
                 known[0] = holder.read()
                 if type(value) is float:
-                    return _Number(self, path, value)
-                self.read(path)
+                    return _Drawn(self, path, value, _ends_of_draw(name, args, kwargs))
+                if module is not random or not _has_one_number(name, args, kwargs):
+                    self.read(path)
                 return value
 
             return drawn
@@ -221,7 +223,8 @@ class StateReads:
         with contextlib.ExitStack() as stack:
             for name in _DRAWING:
                 if hasattr(module, name):
-                    stack.enter_context(swapped(module, name, watching(getattr(module, name))))
+                    watched = watching(name, getattr(module, name))
+                    stack.enter_context(swapped(module, name, watched))
             stack.callback(sys.setprofile, sys.getprofile())
             sys.setprofile(told)
             yield
@@ -356,6 +359,7 @@ class _Number(_StandIn):
     """Stands for an int or a float."""
 
     __slots__ = ()
+    __array_ufunc__ = None  # numbers of NumPy leave an operator to this one
 
 
 for _name in _FOLLOWED:
@@ -364,6 +368,55 @@ for _name in _REFLECTED:
     setattr(_Number, f"__r{_name}__", _following(_name, reflected=True))
 for _name in _OTHERS:
     setattr(_Number, f"__{_name}__", _asking(f"__{_name}__"))
+
+
+class _Drawn(_Number):
+    """Stands for a float that was drawn: all that could be are on one side of a number that is not between ``ends``."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(
+        self, reads: StateReads, path: str, value: float, ends: tuple[float, float]
+    ) -> None:
+        super().__init__(reads, path, value)
+        self._ends = ends
+
+
+def _comparing(name: str) -> Callable[[Any, Any], Any]:
+    compare: Callable[[Any, Any], Any] = getattr(operator, name)
+    ask = _asking(f"__{name}__")
+
+    def compared(self: Any, other: Any) -> Any:
+        ends = object.__getattribute__(self, "_ends")
+        if isinstance(other, (int, float)) and not _is_stand_in(other):
+            least, greatest = (compare(end, other) for end in ends)
+            if least == greatest:
+                return least
+        return ask(self, other)
+
+    return compared
+
+
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(_Drawn, f"__{_name}__", _comparing(_name))
+
+
+def _ends_of_draw(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, float]:
+    """The least and the greatest float that a function of ``random`` or ``numpy.random`` may draw."""
+    if name in ("random", "rand", "random_sample") and not args and not kwargs:
+        return 0.0, math.nextafter(1.0, 0.0)
+    if name == "uniform" and len(args) == 2 and all(type(one) in (int, float) for one in args):
+        return min(args), max(args)
+    return -math.inf, math.inf
+
+
+def _has_one_number(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for a draw of ``random`` among one int alone: ``random.randrange(1)``."""
+    if kwargs or not args or not all(type(one) is int for one in args):
+        return False
+    if name == "randint":
+        return bool(args[0] == args[-1])
+    return name == "randrange" and len(range(*args)) == 1
 
 
 class _Container(_StandIn):

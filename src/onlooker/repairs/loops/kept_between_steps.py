@@ -285,6 +285,8 @@ class KeptBetweenSteps:
         for change in () if self._held is None else self._held.effects():
             if _form(change.before, str) == _form(change.after, str):
                 continue  # other tensors alone: they are what a name has that stands for another one
+            if isinstance(getattr(change.holder, "value", None), ModuleType):
+                continue  # random numbers, of which the trace tells whether they are read
             if any(change.after is one.values for one in self._lists):
                 grown.append(change.after)
                 continue

@@ -497,5 +497,5 @@ def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", DECIDING)
 def test_a_random_number_that_may_decide_is_state(name: str) -> None:
-    with pytest.raises(ExportError, match="changes what it reads,.*random"):
+    with pytest.raises(ExportError, match=r"changes what it reads,.*random"):
         _watched_drawing(Draws(DECIDING[name]).eval()).export()

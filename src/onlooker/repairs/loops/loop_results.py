@@ -131,9 +131,12 @@ class LoopResults:
         found = self.origin_of(leaf) if isinstance(leaf, torch.Tensor) else None
         if found is None or found.loop.is_running:
             return leaf
-        ends, stacked = found.ends, found.loop.stacked
+        loop, stacked = found.loop, found.loop.stacked
+        if found.step == loop.n_steps - 2 and loop.copies.get(found.place) in loop.finals:
+            return loop.finals[loop.copies[found.place]]
+        ends = found.ends
         if ends is None or found.place not in {**ends, **stacked}:
-            raise found.loop.refused("the result of one of its steps is read after it")
+            raise loop.refused("the result of one of its steps is read after it")
         if found.place not in ends:
             ends[found.place] = stacked[found.place].select(0, -1 if found.step else 0)
         return ends[found.place]

@@ -47,12 +47,13 @@ _MULTIPLE = sympy.Integer(720720)
 _ZEROS = ("0", "0.0")
 
 
-def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool:
+def roll(loop: Loop, results: LoopResults, blanks: dict[int, Blanks]) -> bool:
     """Makes one scan of the steps of a loop, and gives it what stands for their results; True where the
     scan computes something.
 
     :raises NotRolledError: where the steps differ
     """
+    _add_copies(loop, blanks)
     first, body, *others = loop.steps
     if any(step != body for step in others):
         is_begin = all(step == others[0] for step in others)
@@ -98,6 +99,67 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     return is_scan
 
 
+def _add_copies(loop: Loop, blanks: dict[int, Blanks]) -> None:
+    """Adds copies of results of the step before to each step, so that a step that reads what was computed two steps
+    before reads the copy of the step before; and so on for earlier steps.
+
+    Step 0 of ``first, second = second, cell(first, second)`` copies ``second`` from before the loop, which step 1 reads
+    as ``first``.
+
+    :raises NotRolledError: where the first steps begin with something else than tensors
+    """
+    while (far := _most_before(loop.steps[-1])) > 1:
+        _add_copies_for(loop, far, blanks)
+
+
+def _most_before(step: Iterable[Operation]) -> int:
+    """How many steps before a step it was at most that something was computed which the step reads."""
+    read = (one for operation in step for one in leaves_of(operation.arguments, Result))
+    return max((one.before for one in read), default=0)
+
+
+def _add_copies_for(loop: Loop, far: int, blanks: dict[int, Blanks]) -> None:
+    """Adds the copies for what steps read of ``far`` steps before."""
+    last = loop.steps[-1]
+    read = {
+        one.place for op in last for one in leaves_of(op.arguments, Result) if one.before == far
+    }
+    if len(loop.steps) <= far or any(len(step) != len(last) for step in loop.steps):
+        raise loop.refused("its steps differ", at_ends=True)
+    copies = {place: (len(last) + n, 0) for n, place in enumerate(sorted(read))}
+    begun: dict[Place, Outer] = {}
+
+    def nearer(one: Any, other: Any) -> Any:
+        """What a step reads, where the last one reads ``other``."""
+        is_far = isinstance(other, Result) and other.before == far
+        if is_far and (one == other or begun.setdefault(other.place, one) == one):
+            return Result(*copies[other.place], far - 1)
+        return one
+
+    for number in range(far - 1, len(loop.steps)):
+        pairs = zip(loop.steps[number], last, strict=True)
+        loop.steps[number] = [_with_leaves(one, other, nearer) for one, other in pairs]
+    if begun.keys() != read or not all(isinstance(one, Outer) for one in begun.values()):
+        reason = "its first step begins with something else than a tensor"
+        raise loop.refused(reason, at_ends=True)
+    for number, step in enumerate(loop.steps):
+        copied = (Result(one[0], one[1], 1) if number else begun[one] for one in copies)
+        step += [Operation(torch.clone, ((one,), {})) for one in copied]
+    for place, copy in copies.items():
+        loop.copies.setdefault(place, copy)
+        if place[0] in blanks:
+            blanks[copy[0]] = Blanks((blanks[place[0]].blanks[place[1]],), None)
+
+
+def _with_leaves(one: Operation, other: Operation, change: Callable[[Any, Any], Any]) -> Operation:
+    """An operation with other leaves, each by ``change`` of it and of the leaf of another one there."""
+    others = leaves_of(other.arguments, object)
+    if len(leaves_of(one.arguments, object)) != len(others):
+        return one
+    left = iter(others)
+    return replace(one, arguments=mapped(one.arguments, lambda leaf: change(leaf, next(left))))
+
+
 @dataclass(frozen=True, slots=True)
 class _Grown:
     """A tensor to which each step adds rows in a dimension, at its end or in ``front``, and which no step reads
@@ -127,7 +189,7 @@ def _without_grown(
     changed, grown = list(body), dict[Place, _Grown]()
     read = [one.place for operation in body for one in leaves_of(operation.arguments, Result)]
     for number, operation in enumerate(body):
-        place, before = (number, 0), Result(number, 0, before=True)
+        place, before = (number, 0), Result(number, 0, before=1)
         if not grows(operation, number) or read.count(place) != 1:
             continue
         (tensors, *rest), options = operation.arguments
@@ -235,7 +297,7 @@ def _is_sum_from_zero(number: int, one: Operation, other: Operation) -> bool:
         return False
     begun, later = leaves_of(one.arguments, object), leaves_of(other.arguments, object)
     zeros = [leaf for leaf in begun if isinstance(leaf, Constant) and str(leaf.value) in _ZEROS]
-    total = Result(number, 0, before=True)
+    total = Result(number, 0, before=1)
     if not zeros or total not in later:
         return False
     begun.remove(zeros[0])

@@ -101,6 +101,8 @@ _OF_NUMBERS = frozenset(
 )
 #: the smaller and the greater of two sizes, as Python finds it
 _EXTREMES = {torch.sym_min: SMALLER, torch.sym_max: GREATER}
+#: a step reads what was computed at most so many steps before: each is a state of the scan
+_MOST_BEFORE = 8
 #: so many steps are compared with each other before the others are
 _EARLY = 3
 
@@ -564,11 +566,11 @@ class StepRecorder:
                 self.states.reads(loop, outer)
                 return Outer(id(outer), outer)
             before = len(loop.steps) - 1 - found.step
-            if before > 1:
-                raise loop.refused("a step reads what was computed two steps before")
+            if before > _MOST_BEFORE:
+                raise loop.refused("a step reads what was computed many steps before")
             if before:
                 loop.shares(leaf)
-            return Result(*found.place, bool(before))
+            return Result(*found.place, before)
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             formula = self._formula(loop, leaf.node.expr)
             if formula is not None:

@@ -98,11 +98,11 @@ class Outer:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tensor that a step computes: of the same step, or of the one ``before``."""
+    """A tensor that a step computes: of the same step, or of one that was so many steps ``before``."""
 
     operation: int
     leaf: int
-    before: bool = False
+    before: int = 0
 
     @property
     def place(self) -> Place:
@@ -197,7 +197,7 @@ class Operation:
 def grows(operation: Operation, number: int) -> bool:
     """True for the operation of this number in a step if it joins what it gave in the step before with others."""
     is_join = operation.function in (torch.cat, torch.concat, torch.concatenate)
-    return is_join and Result(number, 0, before=True) in leaves_of(operation.arguments, Result)
+    return is_join and Result(number, 0, before=1) in leaves_of(operation.arguments, Result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +261,8 @@ class Loop:
         self.firsts: dict[Place, torch.Tensor] = {}
         self.finals: dict[Place, torch.Tensor] = {}
         self.stacked: dict[Place, torch.Tensor] = {}
+        #: the places of copies of what the step before has computed, by the place of that
+        self.copies: dict[Place, Place] = {}
         #: the results of all steps, one after another in a dimension, whose sizes are numbers of the steps
         self.joined: dict[Place, Joined] = {}
         #: results that are views of rows to which their step writes: what is done to the tensor after the loop

@@ -43,6 +43,8 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "linspace": (lambda x: torch.linspace(0, 1, x.shape[1]) + x, (3, 24), (1,)),
     "linspace to a size": (lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x, (3, 24), (1,)),
     "linspace by tensors": (lambda x: _between_tensors(x) + x, (3, 24), (1,)),
+    "multi_dot": (lambda x: torch.linalg.multi_dot([x, x.T, x, x.T.tanh()]), (6, 9), (0, 1)),
+    "multi_dot of vectors": (lambda x: torch.linalg.multi_dot([x[0], x.T, x, x[-1]]) + x, (6, 9), (0, 1)),
     "interpolate by a factor": (
         lambda x: F.interpolate(x, scale_factor=(x.shape[2] // 2 + 0.1) / x.shape[2], mode="bilinear"),
         (3, 4, 12, 12),

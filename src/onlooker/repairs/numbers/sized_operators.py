@@ -520,6 +520,33 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     return torch.ops.aten.einsum.default(equation, tensors, path=path)
 
 
+def _multi_dot(tensors: Sequence[torch.Tensor], **options: Any) -> Any:
+    """With the order of products that is best for the example; torch makes numbers of all sizes to choose one."""
+    if options or len(tensors) < 3 or any(one.ndim not in (1, 2) for one in tensors):
+        return NotImplemented
+    (first, *_), (*_, last) = tensors, tensors
+    chain = [first[None] if first.ndim == 1 else first, *tensors[1:-1]]
+    chain.append(last[:, None] if last.ndim == 1 else last)
+    sizes = [_of_example(size) for size in (*(one.shape[0] for one in chain), chain[-1].shape[1])]
+
+    @functools.cache
+    def cheapest(begin: int, end: int) -> tuple[int, int]:
+        """The fewest products for some matrices, and where the last one parts them; of several, the first."""
+        costs = [
+            cheapest(begin, cut)[0] + cheapest(cut, end)[0] + sizes[begin] * sizes[cut] * sizes[end]
+            for cut in range(begin + 1, end)
+        ]
+        return (min(costs), begin + 1 + costs.index(min(costs))) if costs else (0, begin)
+
+    def product(begin: int, end: int) -> torch.Tensor:
+        cut = cheapest(begin, end)[1]
+        return torch.mm(product(begin, cut), product(cut, end)) if cut > begin else chain[begin]
+
+    result = product(0, len(chain))
+    result = result.select(0, 0) if first.ndim == 1 else result
+    return result.select(-1, 0) if last.ndim == 1 else result
+
+
 def _of_example(size: Size) -> int:
     """The size in the example, which is no condition of the graph."""
     hint = size.node.hint if isinstance(size, torch.SymInt) else size
@@ -581,6 +608,7 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.allclose: _allclose,
     torch.Tensor.allclose: _allclose,
     torch.einsum: _einsum,
+    torch.linalg.multi_dot: _multi_dot,
     torch.where: _where,
     torch.Tensor.where: _where_of_tensor,
     **PACKED,
@@ -594,7 +622,7 @@ SIZED_OPERATORS = Repair(
     " a size would do, and get that of the example. They are computed by functions that keep"
     " the size, and give the same bits. So is ``one_hot`` of as many classes as the values say. ``equal`` and"
     " ``allclose``, which are no operators of a trace, become branches on values; ``where`` has its bytes as bools,"
-    " and ``einsum`` of many tensors the order of products of the example. ``tensor_split`` does not ask how many of"
+    " and ``einsum`` and ``multi_dot`` the order of products of the example. ``tensor_split`` does not ask how many of"
     " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
     " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product."
     " ``x[:, n] = value`` for a size ``n`` is written to that row of it."

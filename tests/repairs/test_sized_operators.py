@@ -83,6 +83,11 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "avg_pool2d of all": (lambda x: F.avg_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
     "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2), (3, 4, 24), (2,)),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (2, x.shape[3])), (3, 4, 12, 10), (3,)),
+    "adaptive_max_pool3d of two sides": (
+        lambda x: F.adaptive_max_pool3d(x, (3, None, 5)),
+        (2, 3, 5, 6, 7),
+        (2, 3, 4),
+    ),
     "adaptive_max_pool2d of one side": (lambda x: F.adaptive_max_pool2d(x, (None, 1)), (3, 4, 12, 10), (2, 3)),
     "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
     "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),

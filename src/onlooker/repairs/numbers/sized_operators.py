@@ -297,7 +297,9 @@ def _adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
 
 
 def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
-    """The pooling into as many places as sizes say, where each place is of equally many."""
+    """The pooling into as many places as sizes say, one dimension after the other, where each place is of equally
+    many or their number is plain.
+    """
 
     def pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
         sizes = _of_each_dim(output_size, dims)
@@ -309,9 +311,15 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
             length = input.shape[dim]
             if size is None or statically_known_true(size == length):
                 continue
-            if length % size != 0:
+            are_equal = length % size == 0
+            if not isinstance(size, int) and not are_equal:
                 return NotImplemented
-            pooled = torch.unflatten(pooled, dim, (size, length // size)).amax(dim)
+            if not isinstance(size, int) or statically_known_true(are_equal):
+                pooled = torch.unflatten(pooled, dim, (size, length // size)).amax(dim)
+                continue
+            rows = pooled.movedim(dim, -1)
+            places = torch.nn.functional.adaptive_max_pool1d(rows.flatten(0, -2), size)
+            pooled = torch.unflatten(places, 0, rows.shape[:-1]).movedim(-1, dim)
         return pooled
 
     return pool

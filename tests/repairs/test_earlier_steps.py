@@ -172,8 +172,21 @@ class ThirdFromEnd(Layer):
         return a - b * c
 
 
+class BeginsAnew(Layer):
+    """Some steps have what was before the loop in the place of what two steps before computed."""
+
+    flags = (True, False, False, False, True, False) * 40
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        begin = first = second = x[:, 0] * 0 + 1
+        for row, flag in zip(x.unbind(1), self.flags, strict=False):
+            state = torch.tanh(row + (begin if flag else first))
+            first, second = second, state
+        return first + second
+
+
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("kind", [ThirdFromEnd, WrittenTo, OtherBegins, Alternating])
+@pytest.mark.parametrize("kind", [ThirdFromEnd, BeginsAnew, WrittenTo, OtherBegins, Alternating])
 def test_other_states_of_earlier_steps_are_never_wrong(kind: type[nn.Module]) -> None:
     model = kind()
     program = watched(model).export()

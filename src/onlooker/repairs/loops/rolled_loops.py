@@ -4,7 +4,7 @@ A trace runs every step of ``for t in range(x.shape[1])``, so its graph holds fo
 steps. While the block of :class:`RolledLoops` lasts, such a loop runs some steps on tensors without
 values, out of sight of the trace. What a step computes is compared with every other step: the same
 functions, on constants and tensors that stay, on rows of tensors at the index of the step, and on
-results of the same step or of the one before. Then the loop is ``scan`` with this step as its body,
+results of the same step or of steps before. Then the loop is ``scan`` with this step as its body,
 whatever the number of steps; else :class:`NotRolledError` says why not, with the line, and the loop
 is traced step by step as before.
 
@@ -38,10 +38,11 @@ and in the others, and each step of the program demands it. So the trace has to 
 (:mod:`onlooker.repairs.numbers.by_values`), which the results of a scan have as well then.
 
 The index is no int (:mod:`.step_indices`): it is added to, reads rows, computes floats and is a tensor beside
-tensors; whatever else is done with it raises, but for comparisons that are alike in all steps. Where the first
-step differs, as with ``if t == 0`` or with a state that is None before it, it is traced by itself, and the scan
-has the others; so is the last step, as with ``if t == n - 1``, where that is not enough. A loop whose path hangs
-on its index otherwise, or on a number that it counts, is never rolled.
+tensors; whatever else is done with it raises, but for comparisons that are alike in all steps, or in those of the
+watched call, which the sizes have to satisfy then. A number that steps count and read, as with ``pos += 1``, is such an
+index too. Where the first step differs, as with ``if t == 0`` or with a state that is None before it, it is traced
+by itself, and the scan has the others; so is the last step, as with ``if t == n - 1`` or ``x[t : t + 8]`` with fewer
+rows at the end. A loop whose path hangs on its index otherwise is never rolled.
 
 What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
 comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for

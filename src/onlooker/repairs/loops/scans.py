@@ -131,14 +131,19 @@ def _add_copies_for(loop: Loop, far: int, blanks: dict[int, Blanks]) -> None:
 
     def nearer(one: Any, other: Any) -> Any:
         """What a step reads, where the last one reads ``other``."""
+        is_far = isinstance(other, Result) and other.before == far and one == other
+        return Result(*copies[other.place], far - 1) if is_far else one
+
+    def begin(one: Any, other: Any) -> Any:
+        """What the first step reads that could read a copy: what was there before the loop is copied by step 0."""
         is_far = isinstance(other, Result) and other.before == far
-        if is_far and (one == other or begun.setdefault(other.place, one) == one):
-            return Result(*copies[other.place], far - 1)
-        return one
+        is_begun = is_far and begun.setdefault(other.place, one) == one
+        return Result(*copies[other.place], far - 1) if is_begun else one
 
     for number in range(far - 1, len(loop.steps)):
         pairs = zip(loop.steps[number], last, strict=True)
-        loop.steps[number] = [_with_leaves(one, other, nearer) for one, other in pairs]
+        change = nearer if number >= far else begin
+        loop.steps[number] = [_with_leaves(one, other, change) for one, other in pairs]
     if begun.keys() != read or not all(isinstance(one, Outer) for one in begun.values()):
         reason = "its first step begins with something else than a tensor"
         raise loop.refused(reason, at_ends=True)

@@ -59,3 +59,32 @@ def test_any_number_of_steps_is_served(converted: tuple[Loops, Program], tmp_pat
         for batch, steps in ((4, 9), (1, 40), (5, 1), (1, 1)):
             for got, wanted in zip(one(*call(batch, steps)), model(*call(batch, steps)), strict=True):
                 torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+class HandedOn(nn.Module):
+    """States that a step hands on as they are: its row, and the states of the step before."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        row_before = torch.zeros_like(x[:, 0])
+        hidden = torch.zeros_like(mask[:, 0])
+        a = b = c = row_before
+        rows = []
+        for row, own in zip(x.unbind(1), mask.unbind(1), strict=True):
+            new = torch.tanh(row + 0.3 * a - 0.2 * b + 0.1 * c - row_before) * (~hidden)[:, None]
+            a, b, c, row_before, hidden = b, c, new, row, own
+            rows.append(new)
+        return torch.stack(rows, 1), b
+
+
+def test_states_that_steps_hand_on_are_those_of_the_step() -> None:
+    torch.manual_seed(0)
+    model, observer = HandedOn(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length, 4), torch.rand(batch, length) > 0.5)
+    program = observer.export(to="openvino")
+    assert program.verify().verified
+    for batch, length in ((1, 4), (4, 11)):
+        x, mask = torch.randn(batch, length, 4), torch.rand(batch, length) > 0.5
+        for found, expected in zip(program(x, mask), model(x, mask), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -126,34 +126,37 @@ def _add_copies_for(loop: Loop, far: int, blanks: dict[int, Blanks]) -> None:
     }
     if len(loop.steps) <= far or any(len(step) != len(last) for step in loop.steps):
         raise loop.refused("its steps differ", at_ends=True)
-    copies = {place: (len(last) + n, 0) for n, place in enumerate(sorted(read))}
+    new = sorted(read - loop.copies.keys())
+    loop.copies |= {place: (len(last) + n, 0) for n, place in enumerate(new)}
     begun: dict[Place, Outer] = {}
 
     def nearer(one: Any, other: Any) -> Any:
         """What a step reads, where the last one reads ``other``."""
         is_far = isinstance(other, Result) and other.before == far and one == other
-        return Result(*copies[other.place], far - 1) if is_far else one
+        return Result(*loop.copies[other.place], far - 1) if is_far else one
 
     def begin(one: Any, other: Any) -> Any:
         """What the first step reads that could read a copy: what was there before the loop is copied by step 0."""
         is_far = isinstance(other, Result) and other.before == far
         is_begun = is_far and begun.setdefault(other.place, one) == one
-        return Result(*copies[other.place], far - 1) if is_begun else one
+        return Result(*loop.copies[other.place], far - 1) if is_begun else one
 
     for number in range(far - 1, len(loop.steps)):
         pairs = zip(loop.steps[number], last, strict=True)
         change = nearer if number >= far else begin
         loop.steps[number] = [_with_leaves(one, other, change) for one, other in pairs]
-    if begun.keys() != read or not all(isinstance(one, Outer) for one in begun.values()):
+    known = {one: loop.steps[0][loop.copies[one][0]].arguments[0][0] for one in read - {*new}}
+    are_outer = begun.keys() == read and all(isinstance(one, Outer) for one in begun.values())
+    if not are_outer or any(begun[place] != one for place, one in known.items()):
         reason = "its first step begins with something else than a tensor"
         raise loop.refused(reason, at_ends=True)
     for number, step in enumerate(loop.steps):
-        copied = (Result(one[0], one[1], 1) if number else begun[one] for one in copies)
+        copied = (Result(one[0], one[1], 1) if number else begun[one] for one in new)
         step += [Operation(torch.clone, ((one,), {})) for one in copied]
-    for place, copy in copies.items():
-        loop.copies.setdefault(place, copy)
+    for place in new:
         if place[0] in blanks:
-            blanks[copy[0]] = Blanks((blanks[place[0]].blanks[place[1]],), None)
+            copy = Blanks((blanks[place[0]].blanks[place[1]],), None)
+            blanks[loop.copies[place][0]] = copy
 
 
 def _with_leaves(one: Operation, other: Operation, change: Callable[[Any, Any], Any]) -> Operation:

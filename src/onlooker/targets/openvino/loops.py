@@ -55,7 +55,8 @@ class TakenScan:
         rows = [
             opset13.unsqueeze(port, opset13.constant([0])).output(0) for port in outputs[n_begun:]
         ]
-        results = [opset13.result(port) for port in (*outputs[:n_begun], *rows)]
+        states = [_of_its_own(port) for port in outputs[:n_begun]]
+        results = [opset13.result(port) for port in (*states, *rows)]
         for number in range(n_begun, n_read):
             inputs[number] = _of_a_row(inputs[number])
         iterator = opset13.tensor_iterator()
@@ -74,6 +75,25 @@ class TakenScan:
             for place, result in enumerate(results)
         ]
         return {node: made[place] for place, node in self.results.items()}
+
+
+#: nodes whose results are the memory that they are given
+_VIEWS = frozenset({"Squeeze", "Unsqueeze", "Reshape", "Identity"})
+
+
+def _of_its_own(port: Any) -> Any:
+    """A state that is computed: one that a step was given, as its row or as another state, has memory in which the
+    next step finds its own row, or another state, before it reads this one.
+    """
+    from openvino import Type, opset13
+
+    node = port.get_node()
+    while node.get_type_name() in _VIEWS:
+        node = node.input_value(0).get_node()
+    if node.get_type_name() != "Parameter":
+        return port
+    same = opset13.logical_or if port.get_element_type() == Type.boolean else opset13.maximum
+    return same(port, port).output(0)
 
 
 def _of_a_row(parameter: Any) -> Any:

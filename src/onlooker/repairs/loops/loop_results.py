@@ -132,8 +132,11 @@ class LoopResults:
         if found is None or found.loop.is_running:
             return leaf
         loop, stacked = found.loop, found.loop.stacked
-        if found.step == loop.n_steps - 2 and loop.copies.get(found.place) in loop.finals:
-            return loop.finals[loop.copies[found.place]]
+        place, behind = found.place, loop.n_steps - 1 - found.step
+        while behind and place in loop.copies:
+            place, behind = loop.copies[place], behind - 1
+        if not behind and place != found.place and place in loop.finals:
+            return loop.finals[place]
         ends = found.ends
         if ends is None or found.place not in {**ends, **stacked}:
             raise loop.refused("the result of one of its steps is read after it")

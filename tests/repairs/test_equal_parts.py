@@ -285,3 +285,41 @@ def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[in
             continue
         with torch.no_grad():
             torch.testing.assert_close(found, model(x))
+
+
+class ManyLoops(nn.Module):
+    """Chunks of several lengths, one after the other, of which some steps write to what was there before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for size in (8, 7, 6):
+            x = torch.cat([self.layer(x[i : i + size]) for i in range(0, x.shape[0], size)], 0)
+        for i in range(0, x.shape[0], 5):
+            x = x + self.layer(x[i : i + 5]).sum(0)
+        total = x.sum(1)
+        for i in range(0, x.shape[0], 9):
+            total[i : i + 9].mul_(total[: i + 1].sum())
+        return x * total[:, None]
+
+
+@pytest.mark.parametrize("watched", [(3, 30), pytest.param((8, 16), marks=pytest.mark.slow)])
+def test_many_loops_of_which_some_stay_are_exported(watched: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, observer = ManyLoops().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for rows in watched:
+            model(torch.randn(rows, 4) * 0.1)
+    program = observer.export()
+    assert program.verify().verified
+    for rows in (*watched, 4, 12, 31):
+        x = torch.randn(rows, 4) * 0.1
+        try:
+            found = program(x)
+        except RejectedCallError:
+            assert rows not in watched
+            continue
+        with torch.no_grad():
+            torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)

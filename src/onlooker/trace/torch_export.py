@@ -66,9 +66,7 @@ from .torch_run import runner_on_demand
 __all__ = ["Traced", "export_graph", "graph_of", "reads_state", "traced_at"]
 
 logger = logging.getLogger(__name__)
-_ATTEMPTS = 10
-#: the most sizes that are asked for, with those of the first example
-_MOST_EXAMPLES = 3
+_ATTEMPTS = 24
 #: how often a trace is made anew to see whether it reads what it changes
 _MOST_LIFTED = 2
 #: watched calls that are run after one that leaves something behind
@@ -128,7 +126,9 @@ def export_graph(
     calls = Calls(plan, samples)
     notes = [Retry(request, repair.note, repair) for repair in REPAIRS if repair in request.on]
     error: Exception | None = None
-    for _ in range(_ATTEMPTS):
+    left = _ATTEMPTS
+    while left:
+        left -= 1
         sizes = _sizes_of_calls(calls, request, choices)
         example = find_example(calls, lab, choices=sizes, shapes_only=True)
         flat = FlatRun(lab, plan, example.values, request, most_guards=most_guards)
@@ -149,6 +149,8 @@ def export_graph(
             said = (*map(str, plan.notes), *_notes_of(notes, request), *flat.notes)
             graph = replace(found.graph, notes=tuple(dict.fromkeys(said)), seconds=seconds)
             return replace(found, graph=graph)
+        if found.request.sizes and not request.sizes:
+            left = _ATTEMPTS  # what was found at other sizes is asked again
         request = found.request
         notes.append(found)
     unchecked = error if isinstance(error, UncheckedBranchError) else None
@@ -203,9 +205,9 @@ def _traced(
     is_exact = is_exact_elsewhere(graph, calls, lab) if flat.loops.rolled else True
     if request.sizes and graph.contract.failing(dict(request.sizes[-1])):
         is_exact = None  # another graph than the one that is asked for
-    if is_exact is None and len(request.sizes) < _MOST_EXAMPLES:
+    if is_exact is None and not request.sizes:
         # a loop, or what a step reads, may be of the size 1, which torch keeps
-        return Retry(replace(request.at_other_sizes(), sizes=_larger_sizes(graph, request)))
+        return Retry(replace(request, unrolled_here=(), sizes=_larger_sizes(graph)))
     if not is_exact:
         again = replace(request, sizes=())
         return Retry(again.unrolling(flat.loops.rolled, here=is_exact is None))
@@ -396,14 +398,11 @@ def _refused(
     )
 
 
-def _larger_sizes(graph: Graph, request: TraceRequest) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Sizes of two or three times those of a trace and some more, and what there was before."""
-    before = request.sizes or (tuple(graph.sizes.items()),)
-    own, times = dict(before[-1]), len(before) + 1
-    more = [
-        (one.name, one.nearest(times * own[one.name] + times - 1)) for one in graph.plan.symbols
-    ]
-    return tuple(more), *before
+def _larger_sizes(graph: Graph) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Sizes of about twice those of a trace, and those."""
+    own = graph.sizes
+    more = ((one.name, one.nearest(2 * own[one.name] + 1)) for one in graph.plan.symbols)
+    return tuple(more), tuple(own.items())
 
 
 def _sizes_of_calls(

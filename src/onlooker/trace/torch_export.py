@@ -209,7 +209,7 @@ def _traced(
         # a loop, or what a step reads, may be of the size 1, which torch keeps
         return Retry(replace(request, unrolled_here=(), sizes=_larger_sizes(graph)))
     if not is_exact:
-        again = replace(request, sizes=())
+        again = replace(request, sizes=request.sizes[-1:])  # those of the first example
         return Retry(again.unrolling(flat.loops.rolled, here=is_exact is None))
     graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there

@@ -250,39 +250,41 @@ def names_added_to(file: str, line: int) -> set[str]:
 
 def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
     """All nodes in the bodies of the ``for`` loops that begin at a line of a file."""
-    for loop in _loops_at(file, line):
+    for loop in _loops_at(tree_of(file), line):
         yield from within(loop.body)
 
 
-def _loops_at(file: str, line: int) -> Iterator[ast.For]:
-    tree = tree_of(file)
+def _loops_at(tree: ast.AST | None, line: int) -> Iterator[ast.For]:
     for loop in () if tree is None else ast.walk(tree):
         if isinstance(loop, ast.For) and loop.lineno == line:
             yield loop
 
 
-def counted_names(file: str, line: int) -> dict[str, ast.Expression]:
+def counted_names(file: str, line: int) -> Mapping[str, ast.Expression]:
     """The names to which each step of the ``for`` loop at a line adds the same, with what it adds: ``1`` of ``t`` for
     ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start + n; part = x[start:end]; start = end``.
     """
-    loops = list(_loops_at(file, line))
+    return _counted_names(tree_of(file), line)
+
+
+@functools.lru_cache(maxsize=1024)
+def _counted_names(tree: ast.AST | None, line: int) -> Mapping[str, ast.Expression]:
+    loops = list(_loops_at(tree, line))
     if len(loops) != 1:
         return {}
-    body = list(_statements_of(loops[0].body))
-    changing = names_set(loops[0].body) | names_of(list(ast.walk(loops[0].target)), ast.Store)
-    now: dict[str, ast.expr | None] = dict.fromkeys(changing)
-    now |= {name: ast.Name(name, ast.Load()) for name in changing}
-    for statement in body:
+    changing = names_set(loops[0].body) | names_of(ast.walk(loops[0].target), ast.Store)
+    now: dict[str, ast.expr | None] = {name: ast.Name(name, ast.Load()) for name in changing}
+    for statement in _statements_of(loops[0].body):
         name, value = _simply_set(statement)
         if name is None or value is None:
-            now |= dict.fromkeys(names_of(list(ast.walk(statement)), ast.Store))
+            now |= dict.fromkeys(names_of(ast.walk(statement), ast.Store))
             continue
         now[name] = _with_values(value, now)
     added = {name: _added_to(name, value) for name, value in now.items()}
     return {
         name: ast.fix_missing_locations(ast.Expression(growth))
         for name, growth in added.items()
-        if growth is not None and names_of(list(ast.walk(growth)), ast.Load).isdisjoint(changing)
+        if growth is not None and names_of(ast.walk(growth), ast.Load).isdisjoint(changing)
     }
 
 
@@ -309,16 +311,8 @@ def _simply_set(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
 
 #: what a number that a step adds may be made of
 _OF_COUNTS = (
-    *(
-        ast.Name,
-        ast.Constant,
-        ast.BinOp,
-        ast.UnaryOp,
-        ast.Attribute,
-        ast.Subscript,
-        ast.expr_context,
-    ),
-    *(ast.operator, ast.unaryop),
+    *(ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript),
+    *(ast.expr_context, ast.operator, ast.unaryop),
 )
 
 

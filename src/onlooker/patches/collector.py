@@ -14,7 +14,7 @@ from collections.abc import Iterator
 __all__ = ["collecting_new_objects"]
 
 
-#: the collector is kept from them now; the collector itself would have to count all that it leaves out
+#: True inside of a block; ``gc.get_freeze_count`` would visit all objects that the block has frozen
 _kept: bool = False
 
 

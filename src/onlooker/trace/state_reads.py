@@ -190,7 +190,7 @@ class StateReads:
     def _watched_draws(self, holder: ObjectState) -> Iterator[None]:
         """Inside the block a float that a function of ``random`` or ``numpy.random`` draws is a
         stand-in: many models draw a number for their training, and ask for it there alone, or compare
-        it with 0. Whatever else is drawn is a reading, but for one of one number, and for the draws of
+        it with 0. Whatever else is drawn is a reading, but for a draw among one number, and for the draws of
         beartype, which checks the type of one item of a list, and raises or does nothing.
         """
         path, module = holder.path, holder.value
@@ -371,7 +371,9 @@ for _name in _OTHERS:
 
 
 class _Drawn(_Number):
-    """Stands for a float that was drawn: all that could be are on one side of a number that is not between ``ends``."""
+    """Stands for a float that was drawn. A comparison with a number outside of ``ends`` is no reading: all floats
+    that could be drawn are on one side of that number.
+    """
 
     __slots__ = ("_ends",)
 

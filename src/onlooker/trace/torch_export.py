@@ -204,7 +204,7 @@ def _traced(
     graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
     is_exact = is_exact_elsewhere(graph, calls, lab) if flat.loops.rolled else True
     if request.sizes and graph.contract.failing(dict(request.sizes[-1])):
-        is_exact = None  # another graph than the one that is asked for
+        is_exact = None  # the graph does not hold for the first example, which was asked for
     if is_exact is None and not request.sizes:
         # a loop, or what a step reads, may be of the size 1, which torch keeps
         return Retry(replace(request, unrolled_here=(), sizes=_larger_sizes(graph)))
@@ -401,8 +401,8 @@ def _refused(
 def _larger_sizes(graph: Graph) -> tuple[tuple[tuple[str, int], ...], ...]:
     """Sizes of about twice those of a trace, and those."""
     own = graph.sizes
-    more = ((one.name, one.nearest(2 * own[one.name] + 1)) for one in graph.plan.symbols)
-    return tuple(more), tuple(own.items())
+    larger = {one.name: one.nearest(2 * own[one.name] + 1) for one in graph.plan.symbols}
+    return tuple(larger.items()), tuple(own.items())
 
 
 def _sizes_of_calls(

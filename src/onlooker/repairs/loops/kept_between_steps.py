@@ -10,8 +10,8 @@ same number in each step is known for any number of steps: it is set after the l
         h, n = cell(row, h), n + 1
     return h / n                           n is 1 + (x.shape[1] - 1)
 
-A step that reads such an int for something else, as in ``h + table[n]``, has an index for it
-(:mod:`.step_indices`), which the source says what it grows by.
+For a step that reads such an int for something else, as in ``h + table[n]``, the int is an index
+(:mod:`.step_indices`). The source says by how much the index grows.
 """
 
 from __future__ import annotations
@@ -199,10 +199,9 @@ class KeptBetweenSteps:
         where the function reads them outside of the loop. Else a trial would read values that the graph does not.
         """
         numbers, frame = self._loop.numbers, frames[0]
-        n_more = self._loop.count - 1
         for name, value in dict(frame.f_locals).items():
             if isinstance(value, StepIndex) and value.loop is self._loop:
-                set_local(frame, name, value.first + value.each * n_more)
+                set_local(frame, name, value.last)
         if numbers is None or not numbers.totals:
             return
         read = names_read_outside(frame.f_code.co_filename, frame.f_lineno)

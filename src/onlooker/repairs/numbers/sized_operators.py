@@ -369,7 +369,9 @@ def _get_item(tensor: torch.Tensor, key: Any) -> Any:
 
 
 def _within_rows(tensor: torch.Tensor, key: Any) -> Any:
-    """The key with an end in the tensor for each slice of so many rows, which begins in it."""
+    """The key with the end of the tensor for each slice of a plain number of rows that begins in the tensor and may
+    end beyond it; the key itself where there is no such slice.
+    """
     entries = key if isinstance(key, tuple) else (key,)
     if any(type(entry) not in BASIC_ENTRIES for entry in entries):
         return key

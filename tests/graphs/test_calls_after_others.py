@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -330,3 +331,98 @@ def test_an_integer_that_python_puts_into_a_tensor_is_no_value(model: type[torch
     else:
         with pytest.raises(ExportError, match="keeps state"):
             exported(model())
+
+
+class KeepsValues(Remembers):
+    """A table for sizes that holds values of the call that made it: a later call of these sizes reads them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is None or self.last.shape[:2] != x.shape[:2]:
+            self.last = self.made_of(x)
+        return self.layer(self.rows_of(x)) + self.last
+
+    def rows_of(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def made_of(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class KeepsRows(KeepsValues):
+    """A table of sizes alone."""
+
+    def made_of(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.arange(x.shape[1]).expand(x.shape[:2]).unsqueeze(-1) / 10
+
+
+class KeepsWords(KeepsValues):
+    """The same for ids."""
+
+    def rows_of(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(x, 4).float()
+
+    def made_of(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows_of(x)
+
+
+class KeepsFactor(KeepsValues):
+    def forward(self, x: torch.Tensor, factor: Any = 1) -> torch.Tensor:
+        if self.last is None or self.last.shape != x.shape:
+            self.last = torch.ones(x.shape) * (factor if not factor_has_rows(factor) else factor[:, None, None])
+        return self.layer(x) * self.last
+
+
+def factor_has_rows(factor: Any) -> bool:
+    return isinstance(factor, torch.Tensor) and factor.ndim == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "calls", "is_same"),
+    [
+        (KeepsRows, [(torch.randn(2, 5, 4),)], True),
+        (KeepsValues, [(torch.randn(2, 5, 4),)], False),
+        (KeepsValues, [(torch.randn(2, 5, 4),), (torch.randn(3, 7, 4),)], False),
+        (KeepsWords, [(torch.tensor([[1, 2, 3], [0, 1, 3]]),)], False),
+        (KeepsFactor, [(torch.randn(2, 5, 4), torch.tensor([1.0, 3.0]))], False),
+        (KeepsFactor, [(torch.randn(2, 5, 4), torch.tensor([1, 3]))], False),
+        (KeepsFactor, [(torch.randn(2, 5, 4), torch.tensor(3))], False),
+        (KeepsFactor, [(torch.randn(2, 5, 4), 3.0), (torch.randn(3, 6, 4), 2.0)], False),
+    ],
+)
+def test_a_table_for_sizes_that_holds_values_of_a_call(
+    model: type[torch.nn.Module], calls: list[tuple[Any, ...]], is_same: bool
+) -> None:
+    observer, watched = InputObserver(), model().eval()
+    with observer(watched), torch.no_grad():
+        for arguments in calls:
+            watched(*arguments)
+    assert observer.export().verify().verified is is_same
+
+
+class KeepsRowsInPlaces(Remembers):
+    """Tables for sizes in a list and in a dict."""
+
+    def __init__(self, by_name: bool) -> None:
+        super().__init__()
+        self.tables: Any = {"rows": torch.zeros(1)} if by_name else [torch.zeros(1)]
+        self.place = "rows" if by_name else 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.tables[self.place].shape[:1] != x.shape[1:2]:
+            self.tables[self.place] = torch.arange(x.shape[1]).unsqueeze(-1) / 10
+        return self.layer(x) + self.tables[self.place]
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("length", [None, 6])
+def test_a_table_for_sizes_in_a_container(by_name: bool, length: int | None) -> None:
+    observer, model = InputObserver(), KeepsRowsInPlaces(by_name).eval()
+    if length is not None:
+        model(torch.randn(1, length, 4))
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5, 4))
+    program = observer.export()
+    assert model.tables[model.place].shape == (5, 1)
+    assert program.verify().verified
+    x = torch.randn(3, 7, 4)
+    assert torch.equal(program(x), model(x))

@@ -329,3 +329,41 @@ def test_with_gradients_there_is_no_fast_path(fast_path: Callable[[bool], None])
             model(torch.rand(2, n, 8), src_key_padding_mask=torch.arange(n).expand(2, n) >= n - 1)
     program = observer.export()
     assert program.verify().verified
+
+
+class MakesWeights(torch.nn.Module):
+    """Makes its weights in its first call, at random."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place = place
+        self.scale: Any = None
+        self.layer: Any = None
+        self.rows: list[torch.Tensor] = []
+        self.table: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.place == "attribute":
+            self.scale = torch.randn(4) if self.scale is None else self.scale
+            return x * self.scale
+        if self.place == "module":
+            self.layer = torch.nn.Linear(4, 4) if self.layer is None else self.layer
+            return self.layer(x)
+        if self.place == "list":
+            if not self.rows:
+                self.rows.append(torch.randn(4))
+            return x * self.rows[0]
+        if "scale" not in self.table:
+            self.table["scale"] = torch.randn(4)
+        return x * self.table["scale"]
+
+
+@pytest.mark.parametrize("place", ["attribute", "module", "list", "dict"])
+def test_weights_that_the_first_call_drew_stay(place: str) -> None:
+    model, observer = MakesWeights(place).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5, 4))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(3, 7, 4)
+    torch.testing.assert_close(program(x), model(x))

@@ -7,7 +7,10 @@ and the name of the attribute or buffer.
 
 from __future__ import annotations
 
+import collections
+import operator
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +22,7 @@ from ..pytrees.nodes import ATOMS
 from ..pytrees.open import open_tree
 
 __all__ = [
+    "Contents",
     "are_equal",
     "changed_paths",
     "copied_values",
@@ -33,6 +37,41 @@ __all__ = [
 _COMMON = frozenset(vars(torch.nn.Module()))
 _DEEPEST = 4
 _PLAIN = (bool, int, float, str, type(None), tuple, torch.Tensor)
+#: containers whose contents are kept, up to so many items
+_CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict)
+_MOST_ITEMS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A list or a dict, and the ``items`` that it had when it was looked at; ``later`` are those that it had
+    when the watching ended.
+    """
+
+    container: Any
+    items: Any
+    later: Any = None
+
+    def is_other(self) -> bool:
+        """True where the container had other objects later, and all of then and later can be state."""
+        return not _is_of_same_objects(self.later, self.items) and all(
+            map(_can_be_state, (*_values_of(self.later), *_values_of(self.items)))
+        )
+
+    def until_now(self) -> Contents:
+        """Returns these contents, with what the container holds now."""
+        return Contents(self.container, self.items, _items_of(self.container))
+
+    def put(self, table: dict[str, Any], name: str) -> None:
+        """Gives the container of an attribute, this one or that of a copy of the model, these items."""
+        container: Any = table.get(name)
+        if type(container) is not type(self.container):
+            return
+        container.clear()
+        if isinstance(container, list):
+            container.extend(self.items)
+        else:
+            container.update(self.items)
 
 
 def held_values(model: Any) -> dict[str, Any]:
@@ -55,24 +94,48 @@ def held_values(model: Any) -> dict[str, Any]:
 
 def plain_values(model: Any) -> dict[str, Any]:
     """The plain attributes of a model and of its submodules, by path: numbers, flags, text, tuples,
-    tensors and buffers. The mode is the user's own choice, and may change after watching.
+    tensors and buffers, and the contents of lists and dicts. The mode is the user's own choice, and may change after
+    watching.
     """
     return {
-        f"{prefix}.{name}" if prefix else name: value
+        f"{prefix}.{name}" if prefix else name: (
+            value if isinstance(value, _PLAIN) else Contents(value, _items_of(value))
+        )
         for prefix, module in _modules(model)
-        for name, value in (*vars(module).items(), *vars(module).get("_buffers", {}).items())
-        if isinstance(value, _PLAIN) and name != "training"
+        for name, value in _own_values(module)
+        if isinstance(value, _PLAIN) or (type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS)
     }
 
 
 def former_values(model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes that were other plain values ``before``; other tensors are others."""
-    now = plain_values(model)
-    return {
-        path: value
-        for path, value in before.items()
-        if path not in now or not _is_same_plain(value, now[path])
-    }
+    """Returns the attributes that were other plain values ``before``, or a list or dict with other contents; other
+    tensors are others.
+    """
+    now, found = plain_values(model), dict[str, Any]()
+    for path, value in before.items():
+        if isinstance(value, Contents):
+            contents = value.until_now()
+            if contents.is_other():
+                found[path] = contents
+        elif path not in now or not _is_same_plain(value, now[path]):
+            found[path] = value
+    return found
+
+
+def _items_of(container: Any) -> Any:
+    """A copy of what a list or a dict holds, as a tuple or as a dict."""
+    return tuple(container) if isinstance(container, list) else dict(container)
+
+
+def _values_of(items: Any) -> Iterable[Any]:
+    return items if isinstance(items, tuple) else items.values()
+
+
+def _is_of_same_objects(left: Any, right: Any) -> bool:
+    """True for the same keys with the very same objects."""
+    if len(left) != len(right) or (isinstance(left, dict) and [*left] != [*right]):
+        return False
+    return all(map(operator.is_, _values_of(left), _values_of(right)))
 
 
 def _modules(model: Any) -> Iterator[tuple[str, Any]]:
@@ -138,7 +201,9 @@ def put_values(model: Any, paths: Iterable[str], values: Mapping[str, Any]) -> N
     """Sets the attributes at these paths; one that ``values`` do not have is taken away."""
     for path in paths:
         table, name = _table(model, path)
-        if path in values:
+        if isinstance(values.get(path), Contents):
+            values[path].put(table, name)
+        elif path in values:
             table[name] = values[path]
         else:
             table.pop(name, None)

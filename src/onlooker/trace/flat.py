@@ -39,7 +39,7 @@ from ..repairs.neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
 from ..repairs.numbers.by_values import BY_VALUES
 from ..repairs.numbers.number_texts import texts_are_of_numbers
 from ..repairs.numbers.range_tensors import RangeTensors
-from ..repairs.numbers.remembered import REMEMBERED, Remembered
+from ..repairs.numbers.remembered import REMEMBERED, Remembered, TablesOfSizes
 from ..repairs.numbers.repeated_lists import REPEATED_LISTS, RepeatedLists
 from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
 from ..repairs.numbers.size_tensors import (
@@ -181,7 +181,7 @@ class FlatRun:
         self.values: ValueBranches | None = None
         self._ranges, self.hits = RangeTensors(), HitRows()
         self._repeated = RepeatedLists()
-        self._remembered = Remembered(None)
+        self._remembered = Remembered(None, TablesOfSizes(None, {}))
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self._changes: Sequence[Effect] = ()
         self._numbers: Mapping[str, int] = {}
@@ -313,7 +313,9 @@ class FlatRun:
         )
         self._repeated = RepeatedLists()
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
-        self._remembered = Remembered(self.lab.subject.watched)
+        subject = self.lab.subject
+        tables = TablesOfSizes(self.lab.model, subject.former)
+        self._remembered = Remembered(subject.watched, tables)
         self.values = None
         if VALUE_BRANCHES in request.on:
             self.values = ValueBranches(

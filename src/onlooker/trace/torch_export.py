@@ -224,15 +224,17 @@ def _traced(
 
 
 def _leaves_tables(flat: FlatRun, example: Example, calls: Calls, lab: Lab) -> bool:
-    """True where a trace leaves behind tables alone: tensors that were made for larger sizes, after
+    """True where a trace leaves behind tables alone: tensors that were made for other sizes, and these sizes, after
     which watched calls give what they gave.
     """
-    if not all(isinstance(change.after, torch.Tensor) for change in flat.state_written):
+    if not all(_is_of_sizes(change.after) for change in flat.state_written):
         return False
     arguments = flat.note_side(example.values)
     with lab.private_run(why="watched calls after one of other sizes"):
         try:
+            begun = lab.subject.keeper.begun.again()
             lab(copy_tensors(arguments))
+            lab.kept.look_at(lab.model, begun, lambda: lab(copy_tensors(arguments)))
             return not any(
                 difference(sample.outputs, opened(lab(sample.arguments())))
                 for sample in calls.samples[:_MOST_CALLS_AFTER]
@@ -241,6 +243,13 @@ def _leaves_tables(flat: FlatRun, example: Example, calls: Calls, lab: Lab) -> b
         except Exception as error:
             logger.debug("a call after another one is refused: %s", error)
             return False
+
+
+def _is_of_sizes(value: Any) -> bool:
+    """True for a tensor, and for sizes."""
+    if isinstance(value, tuple):
+        return all(map(_is_of_sizes, value))
+    return isinstance(value, (torch.Tensor, torch.SymInt)) or type(value) is int
 
 
 def _leaving_less(

@@ -35,6 +35,7 @@ from ..infer.sizes import (
 from ..materialise.arguments import Calls
 from ..materialise.extremes import BOUNDLESS, EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
+from ..materialise.other_values import in_other_layout, numbers_beside, redrawn
 from ..materialise.padding import with_padding
 from ..observing.store import Sample
 from ..proofs.operators import FATAL_IF_NOT_FINITE
@@ -42,7 +43,6 @@ from ..pytrees.comparisons.agree import Agreement
 from ..pytrees.numbers import as_numbers
 from ..torch_internals.graph_modules import nodes_of
 from ..trace.graph import Graph
-from .values import in_other_layout, numbers_beside, redrawn
 
 __all__ = [
     "Trial",

@@ -22,6 +22,7 @@ from ..infer.sizes import size_label
 from ..lab.kept import Kept, Side
 from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner, cuda_devices
+from ..materialise.other_values import as_parts
 from ..pytrees.comparisons.agree import (
     Agreement,
     agreement_of_trees,
@@ -38,7 +39,6 @@ from .progress import Progress, TrialResult
 from .spread import Elsewhere, trying
 from .ties import lower_index_first
 from .trials import Trial
-from .values import as_parts
 
 __all__ = ["check_trial", "run_trials", "try_alone"]
 

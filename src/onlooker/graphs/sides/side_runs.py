@@ -29,6 +29,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import torch
+
 from ...core.call import Arguments, Values
 from ...core.contract import Constraint, Origin
 from ...core.path import Path
@@ -42,7 +44,9 @@ from ...lab.rerun import difference
 from ...lab.stateful import Stateful
 from ...lab.without_floats import without_float_values, without_its_floats
 from ...lab.work import is_dear, work_of
+from ...materialise.arguments import leaf_values
 from ...materialise.extremes import LARGE, extreme_values
+from ...materialise.other_values import redrawn
 from ...materialise.padding import with_padding
 from ...observing.effects import Effect
 from ...observing.reach import Snapshot
@@ -72,6 +76,7 @@ _MOST_SIDES = 16
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
+_INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 #: what a call may leave behind for which runs without floats stand
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
@@ -160,25 +165,55 @@ class SideRuns:
 
         :raises WayDiffersError: where they differ, or could not be tried
         """
-        calls = self.search.calls
         try:
-            way = _Way(self, self._runs_after(before.arguments()))
+            way = _Way(self, self._runs_after(before.arguments(), self._values_of(before)))
             way.visit_sides()
             is_stateful = isinstance(self.lab.model, Stateful)
             others = [side for side in way.sides if not (is_stateful or side.is_refused)]
             if before.call.index in self.search.plan.calls:
-                sizes = calls.sizes_of(before)
+                sizes = self.search.calls.sizes_of(before)
                 others = [side for side in others if not side.covers(sizes)]
             for side in others:
-                runs = self._runs_after(calls.arguments(side.sizes))
+                values = self.search.calls.values(side.sizes)
+                runs = self._runs_after(self.search.calls.arguments_of(values), values)
                 _Way(self, runs, limits=way.limits).visit_sides()
         except SpentError as spent:
             raise WayDiffersError("not all sides of its decisions could be tried") from spent
         return way.limits
 
-    def _runs_after(self, call: Arguments) -> WayRuns:
-        known = self.known.after(call, self.lab)
-        return WayRuns(self.search, self.lab, known, before=call)
+    def _values_of(self, sample: Sample) -> Values | None:
+        """The values of a call, by leaf; None for one of another form."""
+        is_own = sample.call.index in self.search.plan.calls
+        return leaf_values(sample) if is_own else None
+
+    def _runs_after(self, call: Arguments, values: Values | None) -> WayRuns:
+        """The runs after a call, with other values than theirs where the model takes these: what it keeps may be
+        used again for calls of the same sizes.
+        """
+        for other in () if values is None else self._other_values(values):
+            with contextlib.suppress(Exception):  # the model refuses such values
+                return self._runs_after_these(self.search.calls.arguments_of(other))
+        return self._runs_after_these(call)
+
+    def _runs_after_these(self, call: Arguments) -> WayRuns:
+        return WayRuns(self.search, self.lab, self.known.after(call, self.lab), before=call)
+
+    def _other_values(self, values: Values) -> Iterator[Values]:
+        """Other values of the same sizes: first of all inputs, then of those that are no numbers or lists of them."""
+        calls = self.search.calls
+        values = redrawn(calls, values, beyond=True, seed=0) or values
+        values = with_padding(calls, values, hidden=True) or values
+        numbers = dict(values)
+        for leaf in calls.plan.inputs:
+            value = values[leaf.path]
+            if leaf.is_float:
+                numbers[leaf.path] = value + 1
+            elif isinstance(value, torch.Tensor) and value.ndim == 1:
+                numbers[leaf.path] = value.flip(0)
+            elif isinstance(value, torch.Tensor) and not value.ndim and value.dtype in _INTS:
+                numbers[leaf.path] = value + 1
+        yield numbers
+        yield values
 
 
 class _Way:

@@ -29,6 +29,7 @@ from ...proofs.path_condition import symbol_of, value_at
 from ...pytrees.open import copy_tensors, open_arguments
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
+from ...repairs.numbers.remembered import TablesOfSizes
 from ...repairs.numbers.size_functions import sizes_are_ints
 from ...repairs.numbers.size_ints import builtins_swapped, files_of
 from ...repairs.trace_mode import reading
@@ -240,7 +241,9 @@ class WayRuns:
         model, files = self.lab.model, self.known.files
         kinds = sizes_are_ints(model, files=files)
         swapped = builtins_swapped(model, builtins, files=files)
-        with within, recorder, reading(symbols, *rolled, hits, UntracedTensors()), kinds, swapped:
+        tables = TablesOfSizes(model, self.lab.subject.former)
+        looked_at = reading(symbols, *rolled, hits, UntracedTensors())
+        with within, recorder, looked_at, kinds, swapped, tables:
             yield
             symbols.ranges.settle()
 

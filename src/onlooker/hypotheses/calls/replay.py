@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +18,12 @@ from ...core.call import Call
 from ...core.drawing.alike import named_few
 from ...core.errors import ExportError, OnlookerWarning
 from ...core.structure import Result
+from ...lab.kept import Kept
 from ...lab.lab import Lab
 from ...lab.rerun import difference, is_as_seen, rerun
 from ...lab.work import rows_of
 from ...materialise.arguments import leaf_values
+from ...observing.state import StateKeeper
 from ...observing.store import Sample
 from ...observing.surroundings import record_gradients
 from ...observing.wrapped_model import advice_on_wrapped
@@ -100,12 +103,13 @@ def find_doubt(
 
 
 def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
-    """The result of a call that is run again. Where the twin does not give what was seen and the
-    model itself does, as one that is a key of a table outside of it, the model itself is run from
+    """The result of a call that is run again. What the model made at random in its first calls, such as
+    weights, stays from there on. Where the twin does not give what was seen and the model
+    itself does, as one that is a key of a table outside of it, the model itself is run from
     there on; not one with an iterator, of which no step can be taken back.
     """
     n_readings = Unread.n_readings
-    again = rerun(sample, lab)
+    again = _with_what_it_drew(sample, rerun(sample, lab), lab)
     twin = lab.subject
     has_twin = twin.original is not None and twin.model is not twin.original
     if is_as_seen(sample, again) or not has_twin or Unread.n_readings != n_readings:
@@ -118,6 +122,24 @@ def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
         lab.subject = twin
         return again
     return other
+
+
+def _with_what_it_drew(sample: Sample, again: Result | Exception, lab: Lab) -> Result | Exception:
+    """The result of a call that is run again, which keeps what calls before it drew: attributes are put back
+    to what stood before watching, and a model that makes its weights in its first call would make others.
+    """
+    former = lab.subject
+    if is_as_seen(sample, again) or not former.former:
+        return again
+    if not isinstance(again, Exception) and not _draws(sample, again, lab):
+        return again
+    lab.subject, kept = replace(former, former={}, keeper=StateKeeper()), lab.kept
+    lab.kept = Kept()
+    other = rerun(sample, lab)
+    if is_as_seen(sample, other):
+        return other
+    lab.subject, lab.kept = former, kept
+    return again
 
 
 def _draws(sample: Sample, again: Result, lab: Lab) -> bool:

@@ -11,25 +11,42 @@ called, where a size is among its arguments.
 This is right for a function that draws no random numbers, writes to nothing that it did not make, and
 gives tensors, numbers, and tuples, lists and dicts of them, to which nothing writes later. Otherwise the size becomes a
 number, as in :mod:`.size_functions`.
+
+The same holds for a dict of the model that its calls fill for sizes::
+
+    if length not in self.masks:
+        self.masks[length] = torch.ones(length, length).tril()
+
+In a trace it has a key for the size itself. Each size that it is asked for has to be put there later in the trace, and
+the value has to hang on the key alone, and on weights. Numbers that the dict had before the model was watched are
+compared with the size.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Node
 
 from ...observing.cached_functions import Cache, named_caches
+from ...observing.effects import MISSING
+from ...observing.module_state import Contents, put_values, values_at
+from ...proofs.operators import draws
+from ...pytrees.nodes import SYMBOLIC
+from ...torch_internals.graph_modules import nodes_reached
+from ...torch_internals.sizes import expression_of
 from ...torch_internals.trees import tree_leaves
 from ..live_part import LivePart, is_written, node_of, nodes_of_trace
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import InVainError, Reader
 
-__all__ = ["REMEMBERED", "Remembered"]
+__all__ = ["REMEMBERED", "Remembered", "TablesOfSizes"]
 
 #: that a function is computed hangs on nothing
 _ALWAYS = torch.ones(())
@@ -45,18 +62,19 @@ class NotComputedError(InVainError):
 
 class Remembered(Reader):
     """Inside the block the functions of the source of a model that remember results are computed for
-    sizes.
+    sizes, and ``tables`` of the model are asked for sizes.
     """
 
     functions = frozenset[Any]()
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, tables: TablesOfSizes) -> None:
+        self._model, self._tables = model, tables
         self._made: list[tuple[str, LivePart, Any, Any, list[Node]]] = []
         self._swaps = contextlib.ExitStack()
 
     def __enter__(self) -> Any:
         self._swaps.enter_context(named_caches(self._model, self._computing))
+        self._swaps.enter_context(self._tables)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -93,6 +111,8 @@ class Remembered(Reader):
                 why = "its result is written to"
             if why:
                 raise self.failed(NotComputedError(name, why))
+        for path, why in self._tables.reasons():
+            raise self.failed(NotComputedError(path, why))
 
 
 def _content(value: Any) -> Any:
@@ -106,6 +126,210 @@ def _content(value: Any) -> Any:
     return id(value) if isinstance(value, _CONSTANT) else object()
 
 
+# ---------------------------------------------------------------------------------- tables of a model
+
+
+class TablesOfSizes:
+    """Inside the block the dicts of a model that watched calls filled for sizes have keys for symbolic sizes;
+    ``former`` has what they held before the model was watched.
+    """
+
+    def __init__(self, model: Any, former: Mapping[str, Any]) -> None:
+        self._model = model
+        self._paths = [path for path, held in former.items() if _has_sizes_as_keys(held)]
+        self._held: dict[str, Any] = {}
+        self._tables: dict[str, _Table] = {}
+
+    def __enter__(self) -> TablesOfSizes:
+        found = values_at(self._model, self._paths)
+        self._held = {path: table for path, table in found.items() if type(table) is dict}
+        self._tables = {path: _Table(table) for path, table in self._held.items()}
+        put_values(self._model, self._tables, self._tables)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for path, table in self._held.items():
+            table.clear()
+            table.update(dict.items(self._tables[path]))
+        put_values(self._model, self._held, self._held)
+
+    def reasons(self) -> Iterator[tuple[str, str]]:
+        """Yields the tables that the trace used in another way than as memory for sizes, and why."""
+        for path, table in self._tables.items():
+            why = table.reason(self._model)
+            if why:
+                yield path, why
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A ``value`` for a ``key`` that has sizes, and the nodes of the trace until it was put there."""
+
+    key: Any
+    value: Any
+    nodes: frozenset[Node]
+
+    def reason(self, weights: set[Node]) -> str:
+        """Returns why another call could tell the value from one that is made anew; empty where none could."""
+        leaves = tree_leaves(self.value)
+        found = [node for node in map(node_of, leaves) if node is not None]
+        numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
+        sizes = (size for size in tree_leaves(self.key) if isinstance(size, torch.SymInt))
+        known: dict[Any, Any] = {expression_of(size): sympy.Dummy() for size in sizes}
+
+        def hangs_on_more(number: Any) -> bool:
+            expression = sympy.sympify(expression_of(number)).xreplace(known)
+            return not expression.free_symbols <= {*known.values()}
+
+        for node in nodes_reached(found, _tensors_before):
+            value = node.meta.get("val")
+            numbers += [value] if isinstance(value, SYMBOLIC) else getattr(value, "shape", ())
+            if draws(node):
+                return "it draws random numbers"
+            if node.op == "placeholder" and isinstance(value, torch.Tensor) and node not in weights:
+                return "it holds values of an input"
+        if any(map(hangs_on_more, filter(_is_symbolic, numbers))):
+            return "it hangs on more sizes than its key has"
+        return "it is written to" if is_written(found, but_by=self.nodes) else ""
+
+
+def _tensors_before(node: Node) -> Iterable[Node]:
+    """What a node is computed from; of a number its expression tells."""
+    return () if isinstance(node.meta.get("val"), SYMBOLIC) else node.all_input_nodes
+
+
+class _Table(dict[Any, Any]):
+    """A dict with keys for symbolic sizes beside those that it holds."""
+
+    def __init__(self, held: dict[Any, Any]) -> None:
+        super().__init__(held)
+        self._sized: dict[Any, _Entry] = {}
+        self._asked: set[Any] = set()
+        self._method = ""
+
+    def reason(self, model: Any) -> str:
+        """Returns why the table is no memory for sizes; empty for one that is."""
+        if self._method:
+            return f"it is asked by {self._method}()"
+        if not self._asked <= self._sized.keys():
+            return "nothing is put there for a size that it lacks"
+        is_module = isinstance(model, torch.nn.Module)
+        held = (*model.parameters(), *model.buffers()) if is_module and self._sized else ()
+        weights = {node for node in map(node_of, held) if node is not None}
+        return next(filter(None, (one.reason(weights) for one in self._sized.values())), "")
+
+    def _find(self, key: Any) -> Any:
+        """The value at a key, for which no sizes of the calls decide where it is one of the trace."""
+        form = _form_of(key)
+        if form in self._sized:
+            return self._sized[form].value
+        if not _has_size(key):
+            found = dict.get(self, key, MISSING)
+            if found is not MISSING or not self._sized:
+                return found
+        beside = () if not _has_size(key) else dict.items(self)
+        sized = [(entry.key, entry.value) for entry in self._sized.values()]
+        for other, value in (*beside, *sized):
+            if key == other:
+                return value
+        if _has_size(key):
+            self._asked.add(form)
+        return MISSING
+
+    def __contains__(self, key: Any) -> bool:
+        return self._find(key) is not MISSING
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._find(key)
+        if found is MISSING:
+            raise KeyError(key)
+        return found
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value at a key, or the default."""
+        found = self._find(key)
+        return default if found is MISSING else found
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value at a key, where the default is put if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not _has_size(key):
+            dict.__setitem__(self, key, value)
+            return
+        for other in self:
+            if key == other:
+                dict.__setitem__(self, other, value)
+                return
+        self._sized[_form_of(key)] = _Entry(key, value, frozenset(nodes_of_trace()))
+
+    def clear(self) -> None:
+        """Takes everything away."""
+        super().clear()
+        self._sized.clear()
+
+
+def _watched(name: str) -> Callable[..., Any]:
+    """A method of a dict that says what keys there are."""
+    of_dict = getattr(dict, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._method = name if self._sized else self._method
+        return of_dict(self, *args, **kwargs)
+
+    return method
+
+
+for _name in (
+    "keys",
+    "values",
+    "items",
+    "pop",
+    "popitem",
+    "update",
+    "copy",
+    "__delitem__",
+    "__eq__",
+    "__or__",
+):
+    setattr(_Table, _name, _watched(_name))
+
+
+def _has_sizes_as_keys(held: Any) -> bool:
+    """True for the contents of a dict that got keys with numbers alone while the model was watched."""
+    if not isinstance(held, Contents) or type(held.container) is not dict:
+        return False
+    added = held.later.keys() - held.items.keys()
+    return bool(added) and all(any(type(one) is int for one in _parts_of(key)) for key in added)
+
+
+def _parts_of(key: Any) -> Iterator[Any]:
+    """The parts of a key, of which some may be sizes."""
+    if isinstance(key, tuple):
+        for part in key:
+            yield from _parts_of(part)
+    else:
+        yield key
+
+
+def _is_symbolic(number: Any) -> bool:
+    return isinstance(number, SYMBOLIC)
+
+
+def _has_size(key: Any) -> bool:
+    return any(map(_is_symbolic, _parts_of(key)))
+
+
+def _form_of(key: Any) -> Any:
+    """A key with the expressions of its sizes."""
+    if isinstance(key, tuple):
+        return tuple(map(_form_of, key))
+    return ("size", expression_of(key)) if _is_symbolic(key) else key
+
+
 def _written_later(attempt: Attempt) -> Retry | None:
     remembered = attempt.reader(Remembered)
     if remembered is None or remembered.failure is None:
@@ -115,8 +339,9 @@ def _written_later(attempt: Attempt) -> Retry | None:
 
 REMEMBERED = Repair(
     "remembered results",
-    "``functools.lru_cache`` wants a number for a size. A function that remembers its results is computed in"
-    " a trace, where a size is among its arguments and nothing writes to what it gives.",
+    "``functools.lru_cache`` and a dict want a number for a size. A function that remembers its results is computed"
+    " in a trace, where a size is among its arguments and nothing writes to what it gives; a dict that a model fills"
+    " for sizes has a key for the size.",
     until="tests/repairs/test_size_functions.py::test_what_a_function_remembers_is_computed_for_other_sizes",
     link="https://docs.python.org/3/library/functools.html#functools.lru_cache",
     always=True,

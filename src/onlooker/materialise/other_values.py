@@ -11,10 +11,10 @@ import torch
 
 from ..core.call import Values
 from ..core.plan import LeafPlan, Plan
-from ..materialise.arguments import Calls, leaf_values
-from ..materialise.domain import Domain
 from ..pytrees.numbers import as_dtype, as_numbers
 from ..pytrees.open import map_tensors
+from .arguments import Calls, leaf_values
+from .domain import Domain
 
 __all__ = ["as_parts", "in_other_layout", "numbers_beside", "redrawn"]
 

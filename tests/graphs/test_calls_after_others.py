@@ -426,3 +426,47 @@ def test_a_table_for_sizes_in_a_container(by_name: bool, length: int | None) -> 
     assert program.verify().verified
     x = torch.randn(3, 7, 4)
     assert torch.equal(program(x), model(x))
+
+
+class KeepsLast(Remembers):
+    """What was made for the last size: as a pair, by the helper of another class, for ``int(size)``."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.pair = kind, None
+        self.helper = Helper()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = int(x.shape[1]) if self.kind == "int" else x.shape[1]
+        if self.kind == "helper":
+            return self.layer(x) + self.helper.rows(n)
+        if self.pair is None or self.pair[0] != n:
+            self.pair: Any = (n, torch.arange(n).unsqueeze(-1) / 10)
+        return self.layer(x) + self.pair[1]
+
+
+class Helper:
+    def __init__(self) -> None:
+        self.size, self.held = 0, torch.zeros(1)
+
+    def rows(self, n: int) -> torch.Tensor:
+        if self.size != n:
+            self.size, self.held = n, torch.arange(n).unsqueeze(-1) / 10
+        return self.held
+
+
+@pytest.mark.parametrize("kind", ["pair", "helper", "int"])
+@pytest.mark.parametrize("before", [None, 5, 8])
+def test_a_model_that_was_used_before_it_was_watched_holds_for_the_sizes_of_that_use(
+    kind: str, before: int | None
+) -> None:
+    observer, model = InputObserver(), KeepsLast(kind).eval()
+    if before is not None:
+        model(torch.randn(2, before, 4))
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5, 4))
+    program = observer.export()
+    assert program.verify().verified
+    for batch, length in ((2, 5), (2, 8), (3, 7), (1, 1)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(program(x), model(x))

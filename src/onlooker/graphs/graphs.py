@@ -19,6 +19,7 @@ from ..trace.graph import Graph
 from ..trace.torch_export import reads_state
 from .adapters import check_adapters
 from .asked_ranges import check_asked_ranges
+from .beginning import begin_elsewhere
 from .equal_blocks import check_equal_blocks
 from .first_graphs import add_first_graphs
 from .left_out import (
@@ -57,6 +58,8 @@ def export_graphs(
     """
     program = ProgramGraphs(prepared, lab, overrides or Overrides())
     add_first_graphs(program, plans)
+    if begin_elsewhere(program):
+        return export_graphs(plans, prepared, lab, overrides)
     check_asked_ranges(program.overrides, program.searches)
     # every watched call has to be served: in other forms, then call by call
     add_watched_ways(program)

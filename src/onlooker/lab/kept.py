@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from ..observing.effects import MISSING, Effect
 from ..observing.module_state import are_equal
 from ..observing.reach import Snapshot
 from ..torch_internals.tensor_marks import memories_in
+from ..torch_internals.trees import tree_leaves
 
 __all__ = ["MOST_SIDES", "Kept", "Side"]
 
@@ -75,6 +77,13 @@ class Kept:
     def remembered(self) -> dict[str, Effect]:
         """The changes that are not *counted*: those that are *remembered*, or *renewed*."""
         return {path: change for path, change in self.changes.items() if path not in self.counted}
+
+    @property
+    def sizes(self) -> frozenset[int]:
+        """The sizes that stood in the places of what is *remembered*, before the calls."""
+        held = tree_leaves([change.before for change in self.remembered.values()])
+        shapes = [one.shape for one in held if isinstance(one, torch.Tensor)]
+        return frozenset(size for size in (*itertools.chain(*shapes), *held) if type(size) is int)
 
     def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:
         """Notes what a run has changed since it has begun, from inside of it; ``run_again`` makes a

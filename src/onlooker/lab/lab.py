@@ -63,6 +63,8 @@ class Lab(CountedRuns, Record):
         self.rolls_numbers = True
         #: True after a trace in which one is
         self.rolled_numbers = False
+        #: True once it was tried to let the model begin after another call than those before the watching
+        self.begins_elsewhere = False
         self._memo = Memo()
 
     # ------------------------------------------------------------------------------------ the model

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "copied_values",
     "former_values",
     "held_values",
+    "later_values",
     "plain_values",
     "put_values",
     "values_at",
@@ -40,6 +42,8 @@ _PLAIN = (bool, int, float, str, type(None), tuple, torch.Tensor)
 #: containers whose contents are kept, up to so many items
 _CONTAINERS = (list, dict, collections.OrderedDict, collections.defaultdict)
 _MOST_ITEMS = 10_000
+#: packages whose objects are no helpers of a model
+_LIBRARIES = frozenset({"torch", "numpy", "builtins", __name__.partition(".")[0]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def held_values(model: Any) -> dict[str, Any]:
 
 
 def plain_values(model: Any) -> dict[str, Any]:
-    """The plain attributes of a model and of its submodules, by path: numbers, flags, text, tuples,
+    """The plain attributes of a model, of its submodules and of their helpers, by path: numbers, flags, text, tuples,
     tensors and buffers, and the contents of lists and dicts. The mode is the user's own choice, and may change after
     watching.
     """
@@ -101,8 +105,8 @@ def plain_values(model: Any) -> dict[str, Any]:
         f"{prefix}.{name}" if prefix else name: (
             value if isinstance(value, _PLAIN) else Contents(value, _items_of(value))
         )
-        for prefix, module in _modules(model)
-        for name, value in _own_values(module)
+        for prefix, owner in _owners(model)
+        for name, value in _own_values(owner)
         if isinstance(value, _PLAIN) or (type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS)
     }
 
@@ -120,6 +124,19 @@ def former_values(model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
         elif path not in now or not _is_same_plain(value, now[path]):
             found[path] = value
     return found
+
+
+def later_values(model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes that were other plain values ``before``, and the lists with other contents, as they
+    are now.
+    """
+    now = plain_values(model)
+    found = {path: now[path] for path in former_values(model, before) if path in now}
+    return {
+        path: value
+        for path, value in found.items()
+        if not isinstance(value, Contents) or isinstance(value.container, list)
+    }
 
 
 def _items_of(container: Any) -> Any:
@@ -143,6 +160,29 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
         yield from model.named_modules()
     else:
         yield "", model
+
+
+def _owners(model: Any) -> Iterator[tuple[str, Any]]:
+    """The modules of a model, and the objects that are attributes of them, each once."""
+    found: set[int] = set()
+    for prefix, module in _modules(model):
+        yield prefix, module
+        for name, value in _own_values(module):
+            if _is_helper(value) and id(value) not in found:
+                found.add(id(value))
+                yield f"{prefix}.{name}" if prefix else name, value
+
+
+def _is_helper(value: Any) -> bool:
+    """True for an object of a class of the user's, or of another package than torch, with attributes in a dict."""
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    is_known = root in _LIBRARIES or root in sys.stdlib_module_names
+    return (
+        not is_known
+        and not isinstance(value, (torch.nn.Module, type))
+        and type(getattr(value, "__dict__", None)) is dict
+    )
 
 
 def _own_values(module: Any) -> Iterator[tuple[str, Any]]:
@@ -189,12 +229,14 @@ def values_at(model: Any, paths: Iterable[str]) -> dict[str, Any]:
 def _table(model: Any, path: str) -> tuple[dict[str, Any], str]:
     """The dict that holds an attribute, and its name; an empty one where its module is gone."""
     prefix, _, name = path.rpartition(".")
-    try:
-        module = model.get_submodule(prefix) if prefix else model
-    except AttributeError:
-        return {}, name
-    is_buffer = isinstance(module, torch.nn.Module) and name in module._buffers
-    return (module._buffers if is_buffer else vars(module)), name
+    owner = model
+    for part in prefix.split(".") if prefix else ():
+        modules = owner._modules if isinstance(owner, torch.nn.Module) else {}
+        owner = modules.get(part, vars(owner).get(part))
+        if not hasattr(owner, "__dict__"):
+            return {}, name
+    is_buffer = isinstance(owner, torch.nn.Module) and name in owner._buffers
+    return (owner._buffers if is_buffer else vars(owner)), name
 
 
 def put_values(model: Any, paths: Iterable[str], values: Mapping[str, Any]) -> None:

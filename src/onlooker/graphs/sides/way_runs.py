@@ -31,7 +31,7 @@ from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.remembered import TablesOfSizes
 from ...repairs.numbers.size_functions import sizes_are_ints
-from ...repairs.numbers.size_ints import builtins_swapped, files_of
+from ...repairs.numbers.size_ints import NUMBERS_OF_SIZES, builtins_swapped, files_of
 from ...repairs.trace_mode import reading
 from ...repairs.untraced_tensors import UntracedTensors
 from ...torch_internals.trees import tree_leaves
@@ -240,7 +240,8 @@ class WayRuns:
         builtins = rolled[0].builtins if rolled else symbols.ranges.builtins
         model, files = self.lab.model, self.known.files
         kinds = sizes_are_ints(model, files=files)
-        swapped = builtins_swapped(model, builtins, files=files)
+        names = {**NUMBERS_OF_SIZES, **builtins}
+        swapped = builtins_swapped(model, names, keeps_compared=True, files=files)
         tables = TablesOfSizes(model, self.lab.subject.former)
         looked_at = reading(symbols, *rolled, hits, UntracedTensors())
         with within, recorder, looked_at, kinds, swapped, tables:

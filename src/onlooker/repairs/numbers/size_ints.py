@@ -53,6 +53,7 @@ from ...torch_internals.tracing import UserError, get_proxy_mode
 from ..repair import Attempt, Repair, Retry, TraceRequest
 
 __all__ = [
+    "NUMBERS_OF_SIZES",
     "SIZE_INTS",
     "Float",
     "RangeOfSizes",
@@ -254,6 +255,10 @@ _NAMES = {
     "min": _extreme(min, torch.sym_min),
     "max": _extreme(max, torch.sym_max),
 }
+
+
+#: those of them that give numbers of sizes, and of nothing else something that Python does not
+NUMBERS_OF_SIZES = {name: _NAMES[name] for name in ("int", "float", "divmod")}
 
 
 def plain_of(value: Any) -> Any:

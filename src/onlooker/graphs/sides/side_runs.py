@@ -183,8 +183,8 @@ class SideRuns:
 
     def _values_of(self, sample: Sample) -> Values | None:
         """The values of a call, by leaf; None for one of another form."""
-        is_own = sample.call.index in self.search.plan.calls
-        return leaf_values(sample) if is_own else None
+        values = leaf_values(sample)
+        return values if all(leaf.path in values for leaf in self.search.plan.leaves) else None
 
     def _runs_after(self, call: Arguments, values: Values | None) -> WayRuns:
         """The runs after a call, with other values than theirs where the model takes these: what it keeps may be

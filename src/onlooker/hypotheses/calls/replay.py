@@ -8,7 +8,7 @@ a hook does: it does not stand around an experiment, and is in no graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...lab.lab import Lab
 from ...lab.rerun import difference, is_as_seen, rerun
 from ...lab.work import rows_of
 from ...materialise.arguments import leaf_values
+from ...observing.module_state import Contents
 from ...observing.state import StateKeeper
 from ...observing.store import Sample
 from ...observing.surroundings import record_gradients
@@ -125,21 +126,30 @@ def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
 
 
 def _with_what_it_drew(sample: Sample, again: Result | Exception, lab: Lab) -> Result | Exception:
-    """The result of a call that is run again, which keeps what calls before it drew: attributes are put back
-    to what stood before watching, and a model that makes its weights in its first call would make others.
+    """The result of a call that is run again, with less put back where it is not the one that was seen: the user
+    may have changed a list or a dict between calls, and a model that draws its weights in its first call would draw
+    others.
     """
-    former = lab.subject
+    attributes = {
+        path: value for path, value in lab.subject.former.items() if not isinstance(value, Contents)
+    }
+    if not is_as_seen(sample, again) and len(attributes) < len(lab.subject.former):
+        again = _run_from(attributes, sample, lab)
+    former, kept = lab.subject, lab.kept
     if is_as_seen(sample, again) or not former.former:
         return again
-    if not isinstance(again, Exception) and not _draws(sample, again, lab):
-        return again
-    lab.subject, kept = replace(former, former={}, keeper=StateKeeper()), lab.kept
-    lab.kept = Kept()
-    other = rerun(sample, lab)
-    if is_as_seen(sample, other):
-        return other
-    lab.subject, lab.kept = former, kept
+    if isinstance(again, Exception) or _draws(sample, again, lab):
+        other = _run_from({}, sample, lab)
+        if is_as_seen(sample, other):
+            return other
+        lab.subject, lab.kept = former, kept
     return again
+
+
+def _run_from(former: Mapping[str, Any], sample: Sample, lab: Lab) -> Result | Exception:
+    """The result of a call, for which these attributes are put back; they are from there on."""
+    lab.subject, lab.kept = replace(lab.subject, former=former, keeper=StateKeeper()), Kept()
+    return rerun(sample, lab)
 
 
 def _draws(sample: Sample, again: Result, lab: Lab) -> bool:

@@ -298,3 +298,84 @@ def test_what_else_is_done_with_such_a_list_is_never_wrong(run: Run) -> None:
     calls = ((3, 5), (4, 2, 6), (7,), (1, 1), (5, 3), (2, 8, 8), (1, 2, 3, 4), (8, 1, 8, 1, 8))
     served = [agree(program, model, lengths) for lengths in calls]
     assert all(served[:2])
+
+
+class OfIndices(torch.nn.Module):
+    """Reads a tensor that is made of a list with a number of each step."""
+
+    def __init__(self, read: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.read(x)
+
+
+def beside_each_other(x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[1]
+    pairs = torch.tensor([[i, n - 1 - i] for i in range(n)])
+    return x[:, pairs[:, 1]] * pairs[:, :1]
+
+
+OF_STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ints": lambda x: x * torch.tensor([2 * i + 1 for i in range(x.shape[1])])[:, None],
+    "ints of another dtype": lambda x: (
+        x * torch.tensor([3 * i for i in range(x.shape[1])], dtype=torch.float64)[:, None]
+    ),
+    "sizes": lambda x: x * torch.tensor([i * x.shape[0] for i in range(x.shape[1])])[:, None],
+    "floats": lambda x: x * torch.tensor([0.9**i for i in range(x.shape[1])])[:, None],
+    "backwards": lambda x: x * torch.tensor([i / 7 for i in range(x.shape[1])][::-1])[:, None],
+    "ints backwards": lambda x: x * torch.tensor([i * 2 for i in range(x.shape[1])][::-1])[:, None],
+    "pairs": beside_each_other,
+    "pairs with a float": lambda x: x * torch.tensor([[i, 0.5] for i in range(x.shape[1])]).sum(1)[:, None],
+    "rows": lambda x: x[:, [x.shape[1] - 1 - i for i in range(x.shape[1])]],
+    "rows of a range": lambda x: x[:, list(range(x.shape[1] - 1, -1, -1))],
+    "rows of a reversed range": lambda x: x[:, list(reversed(range(x.shape[1])))],
+    "rows of two ranges": lambda x: x[:, list(range(1, x.shape[1])) + list(range(1))],
+    "a row beside a range": lambda x: x[:, [0] + list(range(x.shape[1] - 1))],  # noqa: RUF005
+}
+
+
+def program_of_steps(read: Callable[[torch.Tensor], torch.Tensor]) -> Program:
+    observer, model = InputObserver(), OfIndices(read)
+    with observer(model):
+        model(torch.randn(2, 6, 3))
+    return observer.export()
+
+
+@pytest.mark.parametrize("read", OF_STEPS.values(), ids=OF_STEPS)
+def test_a_list_with_a_number_of_each_step_holds_for_all_lengths(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    program = program_of_steps(read)
+    assert program.verify().verified
+    for batch, length in ((2, 9), (3, 5), (1, 6), (2, 90)):
+        x = torch.randn(batch, length, 3)
+        torch.testing.assert_close(program(x), read(x))
+
+
+def in_another_order(x: torch.Tensor) -> torch.Tensor:
+    rows = [i + 1 for i in range(x.shape[1])]
+    rows[0], rows[-1] = rows[-1], rows[0]
+    return x * torch.tensor(rows)[:, None]
+
+
+def some_of_them(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tensor([i * 2 for i in range(x.shape[1])][::2]).sum()
+
+
+OF_THEIR_LENGTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "one number": lambda x: x * torch.tensor([1.5 for _ in range(x.shape[1])]).sum(),
+    "one size": lambda x: x * torch.tensor([x.shape[0] for _ in range(x.shape[1])]).sum(),
+    "another order": in_another_order,
+    "some of them": some_of_them,
+    "sorted": lambda x: x * torch.tensor(sorted([-i for i in range(x.shape[1])]))[:, None],
+}
+
+
+@pytest.mark.parametrize("read", OF_THEIR_LENGTH.values(), ids=OF_THEIR_LENGTH)
+def test_a_list_of_other_numbers_holds_for_its_length(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    program = program_of_steps(read)
+    assert program.verify().verified
+    x = torch.randn(3, 6, 3)
+    torch.testing.assert_close(program(x), read(x))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 9, 3))

@@ -261,8 +261,11 @@ class _Way:
             if number > GREATEST_TRIED and self._may_meet(number, numbers):
                 self._end_before(number, numbers)
         small = sorted(number for number in numbers.all if number <= GREATEST_TRIED)
-        for sizes in self._sizes_beside(small):
-            self._compare(sizes, PositionNumbers())
+        for name, number, sizes in self._sizes_beside(small):
+            try:
+                self._compare(sizes, PositionNumbers())
+            except TooLargeError:
+                self._end_at(f"{name} < {number - 1}")
 
     def _visit(self, sizes: Sizes, numbers: PositionNumbers) -> None:
         """A run at sizes of the graphs for which no run stands."""
@@ -296,7 +299,9 @@ class _Way:
         )
         if not is_limit:
             raise WayDiffersError("it has a number on positions that is too large to be tried")
-        formula = f"{' + '.join(names)} < {number - 1}"
+        self._end_at(f"{' + '.join(names)} < {number - 1}")
+
+    def _end_at(self, formula: str) -> None:
         self.limits.append(Constraint(formula, Origin.UNPROVEN, reason=self._reason))
 
     @property
@@ -343,9 +348,9 @@ class _Way:
                 chosen = {symbol.name: size for symbol, size in zip(free, choice, strict=True)}
                 yield {**side.sizes, **chosen}
 
-    def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[Sizes]:
-        """Sizes at some numbers on positions, beside them and beyond, each once: a loop over the rows of
-        a block has all numbers up to its length.
+    def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, Sizes]]:
+        """Sizes at some numbers on positions, beside them and beyond, each once, with the symbol that has the number:
+        a loop over the rows of a block has all numbers up to its length.
         """
         names = [name for name in symbol_names(self.plan) if name not in self._absent]
         known = {tuple(side.sizes.items()) for side in self.sides}
@@ -355,7 +360,7 @@ class _Way:
                 key = tuple(sizes.items())
                 if key not in known and self._is_served(sizes):
                     known.add(key)
-                    yield sizes
+                    yield name, number, sizes
 
     def _may_meet(self, number: int, numbers: PositionNumbers) -> bool:
         """True where the graphs take calls with as many positions as a number that is compared with them."""

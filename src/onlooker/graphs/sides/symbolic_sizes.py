@@ -124,6 +124,7 @@ class SymbolicSizes(Reader):
             return func(*args, **kwargs)
         if func is torch.Tensor.__getitem__:
             self._decide_slices(*args)
+            self.ranges.chosen(args[1])  # a list that stands for a range
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
         if is_range or _has_symbols((args, kwargs)):

@@ -158,6 +158,9 @@ class _Lists:
                 # a step reads it at its index, or the first or the last one is read: others are refused
                 return None if isinstance(parent.ctx, ast.Load) else here
             return self.reading_of(parent, copied=True) if _PARTS.fullmatch(index) else here
+        places = self.parents.get(parent) if isinstance(parent, ast.Tuple) else parent
+        if isinstance(places, ast.Subscript) and places.slice in (node, parent):
+            return None if isinstance(places.ctx, ast.Load) else here  # rows of a tensor
         if isinstance(parent, ast.For) and parent.iter is node:
             gone_over = _name_gone_over(node)
             return here if gone_over is None else self._gone_over(gone_over)

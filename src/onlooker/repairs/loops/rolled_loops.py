@@ -100,7 +100,7 @@ from ..numbers.size_ints import RangeOfSizes, is_sized, length_of, wants_int_fir
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
 from ..trace_mode import Reader
 from .kept_between_steps import COUNTS, KeptBetweenSteps, frames_of_model, may_hold
-from .lists_of_numbers import joined_numbers
+from .lists_of_numbers import PartOfList, joined_numbers, numbers_of_steps
 from .loop_lists import Reading
 from .loop_parts import (
     Blocks,
@@ -139,6 +139,7 @@ _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _OF_NUMBERS = (torch.tensor, torch.as_tensor)
 #: what takes a tensor apart, makes a list of its numbers, or reads such a list
 _OF_LISTS = frozenset((*_SPLITS, *_CUTS, *_JOINS, *_OF_NUMBERS, torch.Tensor.tolist))
+_OF_LISTS |= {torch.Tensor.__getitem__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -725,7 +726,26 @@ class RolledLoops(Reader):
             return args[0].joined(func, *args[1:], **kwargs)
         if func in _OF_NUMBERS and isinstance(args[0], Listed) and is_outside:
             return args[0].as_tensor(*args[1:], **kwargs)
+        if func in _OF_NUMBERS and is_outside and kwargs.keys() <= {"dtype", "device"}:
+            return self._numbers(*args, **kwargs)
+        if func is torch.Tensor.__getitem__ and is_outside:
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            found = [self._numbers(place) for place in places]
+            if any(one is not None for one in found):
+                pairs = zip(found, places, strict=True)
+                return args[0][tuple(place if one is None else one for one, place in pairs)]
         return None
+
+    def _numbers(self, values: Any, *args: Any, **options: Any) -> torch.Tensor | None:
+        """What ``torch.tensor`` gives for a list with numbers that steps computed; None for another one."""
+        if type(values) is not list or self._last is None:
+            return None
+        found = numbers_of_steps(self._results.joined, values, *args, **options)
+        if found is not None:
+            self.rolled.append(self._last.line)
+        elif len(values) >= self._last.n_steps and not any(map(_is_of_loop, values)):
+            raise self._last.refused("a list has a number of each step that is none of its index")
+        return found
 
     def _apart(self, func: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
         tensor = self._results.value(tensor)
@@ -863,6 +883,11 @@ def _is_list(value: Any) -> bool:
 
 def _is_apart(value: Any) -> bool:
     return isinstance(value, TakenApart)
+
+
+def _is_of_loop(item: Any) -> bool:
+    """True for what other lists of loops have."""
+    return isinstance(item, (torch.Tensor, PartOfList))
 
 
 def _as_tuple(parts: TakenApart) -> tuple[torch.Tensor, ...]:

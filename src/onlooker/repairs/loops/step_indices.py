@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import sympy
@@ -44,6 +44,7 @@ class LoopOfIndex(Protocol):
 
     count: Any
     n_steps: int
+    steps: list[Any]
 
     def refused(
         self, reason: str, *, at_ends: bool = False, at_last: bool = False, here: bool = False
@@ -75,7 +76,8 @@ def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
 @dataclass(frozen=True, slots=True, eq=False)
 class StepIndex:
     """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
-    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor.
+    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor. ``step`` is the
+    number of the step that made it.
     """
 
     loop: LoopOfIndex
@@ -83,6 +85,10 @@ class StepIndex:
     terms: tuple[tuple[Any, Any], ...]
     #: an int, or a size of at least 1
     each: Any
+    step: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", len(self.loop.steps) - 1)
 
     @classmethod
     def of(cls, loop: LoopOfIndex, first: Any, each: Any) -> StepIndex:

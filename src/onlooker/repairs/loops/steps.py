@@ -245,7 +245,6 @@ class Loop:
     def __init__(self, driver: Driver, first: Any, each: int, count: Any, line: str) -> None:
         self.first, self.each, self.count, self.line = first, each, count, line
         self._driver = driver
-        self.index = StepIndex.of(self, first, each)
         self.is_running = False
         #: True where a step ends with an error of torch that asks for another trace
         self.is_left_to_torch = False
@@ -284,6 +283,11 @@ class Loop:
         """
         error = NotRolledError(self.line, reason, at_ends=at_ends, at_last=at_last, here=here)
         return self._driver.failed(error)
+
+    @property
+    def index(self) -> StepIndex:
+        """The index of the step that runs."""
+        return StepIndex.of(self, self.first, self.each)
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step of this loop as a tensor."""

@@ -11,7 +11,8 @@ source around ``range(...)`` tells where such a list becomes a tensor and nothin
 
 There the list has items that know the range that they come from, and ``torch.tensor`` computes the
 range by ``torch.arange``, which takes a size. Nothing is decided about the number of items, unless
-such a list never comes to ``torch.tensor``.
+such a list never comes to ``torch.tensor``. The same holds for a list that chooses rows, and for one that other
+lists are added to: ``x[:, [0] + list(range(n - 1))]``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import ast
 import builtins
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -85,21 +86,32 @@ class RangeTensors:
         """Returns what ``torch.tensor`` gives for a list of such items; None for any other value."""
         if not self.takes(items, options):
             return None
-        made = items[0].numbers.tensor(backwards=items[0].place != 0)
+        parts = [
+            torch.tensor(part) if isinstance(part, list) else part[0].tensor(backwards=part[1])
+            for part in _parts_of(items) or ()
+        ]
+        made = parts[0] if len(parts) == 1 else torch.cat(parts)
         return made.to(options.get("device"), options.get("dtype") or torch.int64)
 
+    def chosen(self, index: Any) -> Any:
+        """Returns the index of a tensor with a tensor in the place of such a list; None where there is none."""
+        places = index if isinstance(index, tuple) else (index,)
+        found = [self.tensor(place, {}) for place in places]
+        if all(one is None for one in found):
+            return None
+        pairs = zip(found, places, strict=True)
+        return tuple(place if one is None else one for one, place in pairs)
+
     def takes(self, items: Any, options: dict[str, Any]) -> bool:
-        """True for a list that has all items of a range, in order or backwards, and becomes a
-        tensor now.
+        """True for a list that has all items of ranges, in order or backwards, and plain ints, and that
+        becomes a tensor now.
         """
-        if type(items) not in (list, tuple) or not items or type(items[0]) is not _Item:
-            return False
-        numbers = items[0].numbers
-        places = [item.place for item in items if type(item) is _Item and item.numbers is numbers]
-        ascending = list(range(numbers.count.node.hint))
-        if not _OPTIONS.issuperset(options) or places not in (ascending, ascending[::-1]):
+        parts = _parts_of(items) if type(items) in (list, tuple) else None
+        if parts is None or not _OPTIONS.issuperset(options):
             return False  # the number of items is decided on at the end
-        self._waiting.pop(numbers, None)
+        for part in parts:
+            if not isinstance(part, list):
+                self._waiting.pop(part[0], None)
         return True
 
     @property
@@ -112,6 +124,24 @@ class RangeTensors:
         for numbers in self._waiting:
             builtins.int(numbers.count)
         self._waiting.clear()
+
+
+def _parts_of(items: Sequence[Any]) -> list[Any] | None:
+    """The ranges of which a list has all items, each with whether they are backwards, and the plain ints between
+    them; None for other lists.
+    """
+    parts: list[Any] = []
+    for numbers, group in itertools.groupby(items, lambda item: getattr(item, "numbers", None)):
+        run = list(group)
+        if numbers is None and all(type(item) is int for item in run):
+            parts.append(run)
+            continue
+        places = [getattr(item, "place", None) for item in run]
+        ascending = [] if numbers is None else list(range(numbers.count.node.hint))
+        if not ascending or places not in (ascending, ascending[::-1]):
+            return None
+        parts.append((numbers, places != ascending))
+    return parts if any(isinstance(part, tuple) for part in parts) else None
 
 
 def _items(numbers: _Numbers, first: int, length: int) -> Iterator[_Item]:
@@ -133,13 +163,17 @@ def _becomes_tensor(frame: FrameType) -> bool:
     """
     nodes = expressions_around(frame.f_code, frame.f_lasti)
     for inner, outer in itertools.pairwise(nodes):
+        if isinstance(outer, ast.Subscript) and outer.slice is inner:
+            return True
         if isinstance(outer, ast.Call) and _is_first(inner, outer):
             if any(_named(outer.func, frame) is maker for maker in LIST_TAKERS):
                 return True
             is_list = any(_named(outer.func, frame) is one for one in (list, tuple, reversed))
             if not is_list or len(outer.args) != 1 or outer.keywords:
                 return False
-        elif not (_is_reversal(inner, outer) or _is_same_list(inner, outer)):
+        elif not (
+            _is_reversal(inner, outer) or _is_same_list(inner, outer) or _is_sum_or_index(outer)
+        ):
             return False
     return False
 
@@ -153,6 +187,13 @@ def _is_reversal(inner: ast.expr, outer: ast.expr) -> bool:
     if not isinstance(outer, ast.Subscript) or outer.value is not inner:
         return False
     return ast.unparse(outer.slice) == "::-1"
+
+
+def _is_sum_or_index(outer: ast.expr) -> bool:
+    """True for a sum of lists, and for the indices of several dimensions."""
+    return isinstance(outer, ast.Tuple) or (
+        isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Add)
+    )
 
 
 def _is_same_list(inner: ast.expr, outer: ast.expr) -> bool:

@@ -129,6 +129,8 @@ class Float(float, metaclass=_OfFloats):
 
     def __new__(cls, value: Any = 0.0) -> Any:
         """The number as a float."""
+        if hasattr(type(value), "as_float"):  # the index of a step
+            return value.as_float()
         value = _number_of(value)
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return torch.sym_float(value)  # type: ignore[no-untyped-call]

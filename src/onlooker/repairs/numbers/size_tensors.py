@@ -161,6 +161,8 @@ class SizeTensors(Reader):
             numbers = self.ranges.tensor(args[0], kwargs)
             if numbers is not None:
                 return numbers
+        if func is torch.Tensor.__getitem__ and (chosen := self.ranges.chosen(args[1])) is not None:
+            args = args[0], chosen
         if self.floats_decide and func in _READS and _is_of_sizes(args[0]):
             return _checked_number(args[0])
         written = None

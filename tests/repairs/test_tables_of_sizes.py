@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
 
 Table = dict[Any, Any]
 
@@ -160,7 +160,12 @@ def told_apart(table: Table, x: torch.Tensor) -> Any:
     return 1
 
 
-@pytest.mark.parametrize("rows", [written_later, counted, told_apart])
+def test_a_table_whose_values_are_written_to_is_state() -> None:
+    with pytest.raises(ExportError, match=r"The model keeps state: .* changes what it reads, table\[5\]"):
+        exported(WithTable(written_later), (2, 5))
+
+
+@pytest.mark.parametrize("rows", [counted, told_apart])
 def test_a_table_by_which_later_calls_differ_is_not_verified(rows: Callable[..., Any]) -> None:
     assert not exported(WithTable(rows), (2, 5)).verify().verified
 

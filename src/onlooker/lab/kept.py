@@ -89,14 +89,20 @@ class Kept:
         """Notes what a run has changed since it has begun, from inside of it; ``run_again`` makes a
         second one.
         """
-        first = _unwritten(begun)
+        first = _unwritten(begun.effects())
         if not first:
             return
         self.changes.update(first)
         after = Snapshot.of(model, copies=False)
         with contextlib.suppress(Exception):  # a call that only the first state takes
             run_again()
-        for path, change in _unwritten(after).items():
+        effects = list(after.effects())
+        for (
+            change
+        ) in effects:  # a tensor that the first run put there, and the second one writes to
+            if change.is_write and change.place in first:
+                self.counted[change.place] = self.changes[change.place]
+        for path, change in _unwritten(effects).items():
             had_no_tensor = path in first and not memories_in(first[path].before)
             is_renewed = not memories_in(change.after) <= memories_in(change.before)
             if not _is_equal(change.before, change.after) or (had_no_tensor and is_renewed):
@@ -136,9 +142,9 @@ def _is_in_one_queue(left: Effect, right: Effect) -> bool:
     return type(left.key) is int and type(right.key) is int and one.is_about(other)
 
 
-def _unwritten(snapshot: Snapshot) -> Mapping[str, Effect]:
+def _unwritten(effects: Iterable[Effect]) -> Mapping[str, Effect]:
     """The changes by path, but for writes to tensors: a graph carries those to buffers."""
-    return {change.place: change for change in snapshot.effects() if not change.is_write}
+    return {change.place: change for change in effects if not change.is_write}
 
 
 def _is_equal(left: Any, right: Any) -> bool:

@@ -5,6 +5,7 @@ that a tensor was written to.
 from __future__ import annotations
 
 import reprlib
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,15 @@ from ..core.path import Path
 from ..core.structure import Tree
 from ..pytrees.comparisons.agree import leaf_difference
 
-__all__ = ["MISSING", "Effect", "HeldTree", "was_written", "write_mark"]
+__all__ = [
+    "MISSING",
+    "Effect",
+    "HeldTree",
+    "hides_writes",
+    "note_data",
+    "was_written",
+    "write_mark",
+]
 
 #: what stood, or stands, in a place where nothing is
 MISSING: Any = object()
@@ -77,6 +86,22 @@ def was_written(value: Any, mark: Any) -> bool:
     if isinstance(mark, torch.Tensor):
         return leaf_difference(mark, value) > 0
     return mark is MISSING or (mark is not None and value._version != mark)
+
+
+#: tensors whose ``data`` was read or set in a run, which hides writes
+_BY_DATA: dict[int, weakref.ref[torch.Tensor]] = {}
+
+
+def note_data(tensor: torch.Tensor) -> None:
+    """Notes that the ``data`` of a tensor was read or set: torch counts no write through it."""
+    key = id(tensor)
+    _BY_DATA[key] = weakref.ref(tensor, lambda _: _BY_DATA.pop(key, None))
+
+
+def hides_writes(tensor: torch.Tensor) -> bool:
+    """True for a tensor to which a model may have written without that torch counts it."""
+    found = _BY_DATA.get(id(tensor))
+    return found is not None and found() is tensor
 
 
 class HeldTree:

@@ -56,7 +56,7 @@ from ..model_source.frames import codes_in
 from ..pytrees.identity import slots_of
 from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
-from .effects import MISSING, Effect, shown, was_written, write_mark
+from .effects import MISSING, Effect, hides_writes, shown, was_written, write_mark
 
 __all__ = ["Holder", "ObjectState", "Snapshot", "is_file_of_user", "values_of_function"]
 
@@ -83,6 +83,8 @@ _CONTAINERS = frozenset(
 _MOST_HOLDERS = 400_000
 #: the values of tensors are copied up to so many bytes in all, once for each Lab
 _MOST_BYTES = 1 << 28
+#: parameters are copied as long as all copies take so many bytes
+_MOST_OF_WEIGHTS = 1 << 24
 #: modules of the standard library whose objects are not looked into: they are everybody's
 _LEFT_ALONE = frozenset(
     {"logging", "threading", "weakref", "importlib", "warnings", "re", "inspect", "ast", "io"}
@@ -400,7 +402,7 @@ class ObjectState(Holder):
 
 
 class _WrittenTensor(Holder):
-    """A tensor that is no parameter; ``saved`` is a copy of it, or None.
+    """A tensor; ``saved`` is a copy of it, or None.
 
     torch counts writes to tensors, but not those of batch norms to the statistics of their channels: floats
     of one dimension are compared with their copy.
@@ -419,12 +421,18 @@ class _WrittenTensor(Holder):
     def is_unchanged(self) -> bool:
         if was_written(self.value, self.mark):
             return False
-        if self.saved is None or self.value.ndim != 1 or not self.value.is_floating_point():
+        if self.saved is None:
+            return True
+        if hides_writes(self.value):
+            return not was_written(self.value, self.saved)
+        if self.value.ndim != 1 or not self.value.is_floating_point():
             return True
         return torch.equal(self.value, self.saved) or not was_written(self.value, self.saved)
 
     def effects(self) -> Iterator[Effect]:
-        yield Effect(self.path, self.saved, self.value, is_write=True)
+        # what is written through ``data`` is in no graph
+        is_write = not hides_writes(self.value) or was_written(self.value, self.mark)
+        yield Effect(self.path, self.saved, self.value, is_write=is_write)
 
     def again(self) -> Holder | None:
         return None
@@ -557,9 +565,11 @@ class Snapshot:
 
     def _tensor(self, path: str, value: torch.Tensor, *, copies: bool) -> Iterator[Any]:
         self.tensors[id(value)] = value
-        if isinstance(value, torch.nn.Parameter) or unusual(value) is not None:
+        if unusual(value) is not None:
             return
-        copy = None
+        copy, is_weight = None, isinstance(value, torch.nn.Parameter)
+        if is_weight and not (copies and self._bytes + value.nbytes <= _MOST_OF_WEIGHTS):
+            return  # methods that write to it are watched: see ``kept_weights``
         if copies and self._bytes + value.nbytes <= _MOST_BYTES:
             self._bytes += value.nbytes
             copy = value.detach().clone()

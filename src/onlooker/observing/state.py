@@ -9,14 +9,14 @@ watched.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from ..patches.swap import swapped
 from ..pytrees.numbers import is_same
-from .effects import Effect
+from .effects import Effect, note_data
 from .module_state import put_values
 from .reach import Snapshot
 
@@ -61,26 +61,71 @@ def _without_derivatives(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_weights() -> Iterator[None]:
-    """Inside the block parameters whose ``data`` is read are copied first, and on exit they hold what
-    they held: torch does not count what is written through ``data``.
+    """Inside the block parameters are copied before a method writes to them, and so are tensors whose ``data`` is
+    read or set; on exit they hold what they held: torch does not count what is written through ``data``.
     """
     read = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+
+    def keep(tensor: torch.Tensor) -> None:
+        is_kept = type(tensor) is torch.nn.Parameter
+        is_kept = is_kept or (type(tensor) is torch.Tensor and tensor.nbytes <= _MOST_KEPT)
+        if id(tensor) not in copies and is_kept:
+            held: torch.Tensor = read(tensor)
+            note_data(tensor)
+            copies[id(tensor)] = tensor, held, held.clone()
 
     def data(tensor: torch.Tensor) -> torch.Tensor:
+        keep(tensor)
         found: torch.Tensor = read(tensor)
-        if type(tensor) is torch.nn.Parameter and id(tensor) not in copies:
-            copies[id(tensor)] = tensor, found.clone()
         return found
 
-    write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+    def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        keep(tensor)
+        write(tensor, value)
+
+    def keeping(name: str) -> Callable[..., Any]:
+        method = getattr(torch.Tensor, name)
+
+        def written(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            keep(tensor)
+            return method(tensor, *args, **kwargs)
+
+        return written
+
     try:
-        with swapped(torch.Tensor, "data", property(data, write)):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(swapped(torch.Tensor, "data", property(data, set_data)))
+            for name in _WRITING:
+                stack.enter_context(swapped(torch.nn.Parameter, name, keeping(name)))
             yield
     finally:
-        for tensor, copy in copies.values():
-            if not is_same(read(tensor), copy):
-                read(tensor).copy_(copy)
+        for tensor, held, copy in copies.values():
+            if read(tensor).data_ptr() != held.data_ptr() or read(tensor).shape != held.shape:
+                write(tensor, held)
+            if not is_same(held, copy):
+                held.copy_(copy)
+
+
+#: a tensor that is no parameter is copied up to so many bytes
+_MOST_KEPT = 1 << 22
+#: the methods by which models write to their parameters
+_WRITING = (
+    *("copy_", "add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "zero_"),
+    *(
+        "fill_",
+        "normal_",
+        "uniform_",
+        "index_copy_",
+        "index_add_",
+        "masked_fill_",
+        "scatter_",
+        "set_",
+    ),
+    *("renorm_", "sign_", "neg_", "addmm_", "clip_", "clamp_min_", "clamp_max_", "trunc_", "sqrt_"),
+    *("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"),
+)
 
 
 class StateKeeper:

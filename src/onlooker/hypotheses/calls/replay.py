@@ -63,7 +63,7 @@ def find_doubt(
     refused: list[tuple[Sample, Exception]] = []
     first_and_last = _first_and_last(samples)
     for sample in first_and_last:
-        again = _run_again(sample, lab)
+        again = _run_again(sample, lab, first_and_last)
         if recorded and not lab.subject.gradients and not is_as_seen(sample, again):
             recording = rerun(sample, lab, context=torch.enable_grad())
             if is_as_seen(sample, recording):
@@ -103,14 +103,14 @@ def find_doubt(
     return _depends(sample, f"is refused ({_first_line(error)})")
 
 
-def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
+def _run_again(sample: Sample, lab: Lab, samples: Sequence[Sample]) -> Result | Exception:
     """The result of a call that is run again. What the model made at random in its first calls, such as
     weights, stays from there on. Where the twin does not give what was seen and the model
     itself does, as one that is a key of a table outside of it, the model itself is run from
     there on; not one with an iterator, of which no step can be taken back.
     """
     n_readings = Unread.n_readings
-    again = _with_what_it_drew(sample, rerun(sample, lab), lab)
+    again = _with_what_it_drew(sample, rerun(sample, lab), lab, samples)
     twin = lab.subject
     has_twin = twin.original is not None and twin.model is not twin.original
     if is_as_seen(sample, again) or not has_twin or Unread.n_readings != n_readings:
@@ -125,31 +125,33 @@ def _run_again(sample: Sample, lab: Lab) -> Result | Exception:
     return other
 
 
-def _with_what_it_drew(sample: Sample, again: Result | Exception, lab: Lab) -> Result | Exception:
-    """The result of a call that is run again, with less put back where it is not the one that was seen: the user
-    may have changed a list or a dict between calls, and a model that draws its weights in its first call would draw
-    others.
+def _with_what_it_drew(
+    sample: Sample, again: Result | Exception, lab: Lab, samples: Sequence[Sample]
+) -> Result | Exception:
+    """The result of a call that is run again, with less put back where it is not the one that was seen, and where
+    the first and the last call of the ``samples`` are as they were seen then: the user may have changed a list or a
+    dict between calls, and a model that draws its weights in its first call would draw others.
     """
-    attributes = {
-        path: value for path, value in lab.subject.former.items() if not isinstance(value, Contents)
-    }
-    if not is_as_seen(sample, again) and len(attributes) < len(lab.subject.former):
-        again = _run_from(attributes, sample, lab)
     former, kept = lab.subject, lab.kept
     if is_as_seen(sample, again) or not former.former:
         return again
+    attributes = {
+        path: value for path, value in former.former.items() if not isinstance(value, Contents)
+    }
+    fewer: list[Mapping[str, Any]] = [attributes] if len(attributes) < len(former.former) else []
     if isinstance(again, Exception) or _draws(sample, again, lab):
-        other = _run_from({}, sample, lab)
-        if is_as_seen(sample, other):
+        fewer.append({})
+    for held in fewer:
+        lab.subject, lab.kept = replace(former, former=held, keeper=StateKeeper()), Kept()
+        other = rerun(sample, lab)
+        others = [one for one in samples if one is not sample]
+        if is_as_seen(sample, other) and all(is_as_seen(one, rerun(one, lab)) for one in others):
             return other
-        lab.subject, lab.kept = former, kept
+    lab.subject, lab.kept = former, kept
+    if isinstance(again, Exception) and fewer[0]:
+        lab.subject, lab.kept = replace(former, former=fewer[0], keeper=StateKeeper()), Kept()
+        return rerun(sample, lab)
     return again
-
-
-def _run_from(former: Mapping[str, Any], sample: Sample, lab: Lab) -> Result | Exception:
-    """The result of a call, for which these attributes are put back; they are from there on."""
-    lab.subject, lab.kept = replace(lab.subject, former=former, keeper=StateKeeper()), Kept()
-    return rerun(sample, lab)
 
 
 def _draws(sample: Sample, again: Result, lab: Lab) -> bool:

@@ -163,16 +163,24 @@ class TablesOfSizes:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A ``value`` for a ``key`` that has sizes, and the nodes of the trace until it was put there."""
+    """A ``value`` for a ``key`` that has sizes, the nodes of its tensors, and those of the trace until it was put
+    there.
+    """
 
     key: Any
     value: Any
+    made: tuple[Node, ...]
     nodes: frozenset[Node]
+
+    @classmethod
+    def of(cls, key: Any, value: Any) -> _Entry:
+        """The entry of a value that is put there now."""
+        made = tuple(node for node in map(node_of, tree_leaves(value)) if node is not None)
+        return cls(key, value, made, frozenset(nodes_of_trace()))
 
     def reason(self, weights: set[Node]) -> str:
         """Returns why another call could tell the value from one that is made anew; empty where none could."""
-        leaves = tree_leaves(self.value)
-        found = [node for node in map(node_of, leaves) if node is not None]
+        leaves, found = tree_leaves(self.value), self.made
         numbers = [leaf for leaf in leaves if isinstance(leaf, SYMBOLIC)]
         sizes = (size for size in tree_leaves(self.key) if isinstance(size, torch.SymInt))
         known: dict[Any, Any] = {expression_of(size): sympy.Dummy() for size in sizes}
@@ -264,7 +272,9 @@ class _Table(dict[Any, Any]):
             if key == other:
                 dict.__setitem__(self, other, value)
                 return
-        self._sized[_form_of(key)] = _Entry(key, value, frozenset(nodes_of_trace()))
+        if _form_of(key) in self._sized:
+            self._method = "__setitem__"  # after a write to what stands there
+        self._sized[_form_of(key)] = _Entry.of(key, value)
 
     def clear(self) -> None:
         """Takes everything away."""

@@ -148,8 +148,8 @@ def _with_what_it_drew(
         if is_as_seen(sample, other) and all(is_as_seen(one, rerun(one, lab)) for one in others):
             return other
     lab.subject, lab.kept = former, kept
-    if isinstance(again, Exception) and fewer[0]:
-        lab.subject, lab.kept = replace(former, former=fewer[0], keeper=StateKeeper()), Kept()
+    if isinstance(again, Exception) and len(attributes) < len(former.former):
+        lab.subject, lab.kept = replace(former, former=attributes, keeper=StateKeeper()), Kept()
         return rerun(sample, lab)
     return again
 

@@ -26,7 +26,7 @@ import functools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -77,6 +77,8 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+#: other sizes of a side that are tried, up to which size where it hangs on one symbol, and on several
+_MOST_OTHERS, _MOST_BESIDE = 2, (130, 12)
 #: what a call may leave behind for which runs without floats stand
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
@@ -257,6 +259,9 @@ class _Way:
                     self._visit_beside(side, sizes, numbers)
         if all(side.is_refused for side in self.sides):
             raise WayDiffersError("no sizes could be tried")
+        for side in list(self.sides) if self.runs.before is not None else ():
+            for sizes in self._others_of(side):
+                self._compare(sizes, PositionNumbers())
         for number in sorted(numbers.all):
             if number > GREATEST_TRIED and self._may_meet(number, numbers):
                 self._end_before(number, numbers)
@@ -342,11 +347,29 @@ class _Way:
         for condition in side.conditions:
             names = symbols_in(condition.formula) - self._absent.keys()
             free = [symbol for symbol in self.plan.symbols if symbol.name in names]
-            tried = sorted({*USUAL_SIZES, *numbers_near(condition.formula)})
+            beyond = _sizes_beyond(condition, free[0].name, side.sizes) if len(free) == 1 else ()
+            tried = sorted({*USUAL_SIZES, *numbers_near(condition.formula), *beyond})
             pools = [[size for size in tried if symbol.takes(size)] for symbol in free]
             for choice in sorted(product(*pools), key=sum):
                 chosen = {symbol.name: size for symbol, size in zip(free, choice, strict=True)}
                 yield {**side.sizes, **chosen}
+
+    def _others_of(self, side: _Side) -> Iterator[Sizes]:
+        """Yields a few other sizes of a side: what the call before it keeps may be right for its own sizes alone."""
+        if side.is_refused:
+            return
+        names = {name for one in side.conditions for name in symbols_in(one.formula)}
+        free = [one for one in self.plan.symbols if one.name in names - self._absent.keys()]
+        pools = [[n for n in range(2, _MOST_BESIDE[len(free) > 1]) if one.takes(n)] for one in free]
+        n_found = 0
+        for choice in sorted(product(*pools), key=sum) if len(free) < 4 else ():
+            chosen = {symbol.name: size for symbol, size in zip(free, choice, strict=True)}
+            sizes = {**side.sizes, **chosen}
+            if sizes != side.sizes and side.covers(sizes) and self._is_served(sizes):
+                yield sizes
+                n_found += 1
+            if n_found == _MOST_OTHERS:
+                return
 
     def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, Sizes]]:
         """Sizes at some numbers on positions, beside them and beyond, each once, with the symbol that has the number:
@@ -520,6 +543,12 @@ def _other_values(run: RecordedRun, of_graph: GraphRun) -> str:
     if value_reads(run.steps, known, run.symbols.tensors_of_sizes) > of_graph.value_reads:
         return "it decides by values"
     return ""
+
+
+def _sizes_beyond(condition: Constraint, name: str, sizes: Sizes) -> list[int]:
+    """The least sizes of a symbol for which a condition does not hold, among those that are tried."""
+    failing = (n for n in range(GREATEST_TRIED) if not condition.holds({**sizes, name: n}))
+    return list(islice(failing, _MOST_OTHERS))
 
 
 def _leaves_numbers(effect: Effect) -> bool:

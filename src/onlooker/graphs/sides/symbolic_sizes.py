@@ -20,6 +20,8 @@ from ...core.contract import Constraint, Origin
 from ...core.errors import ExportError
 from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
+from ...model_source.frames import frame_of_model
+from ...model_source.lines import line_of
 from ...proofs.decisions import Decision
 from ...proofs.path_condition import in_sizes, symbol_of, value_at, written
 from ...pytrees.nodes import SYMBOLIC
@@ -27,7 +29,14 @@ from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
 from ...torch_internals.sizes import SIZE_READS, ConstantSource, ShapeEnv, symbolic_shapes
 
-__all__ = ["SymbolicSizes", "TooLargeError", "WayDiffersError", "WayRefusesError", "plain_of"]
+__all__ = [
+    "NotedFloat",
+    "SymbolicSizes",
+    "TooLargeError",
+    "WayDiffersError",
+    "WayRefusesError",
+    "plain_of",
+]
 
 #: functions of torch on symbols, such as ``torch.sym_float``
 _OF_SYMBOLS = frozenset(value for name, value in vars(torch).items() if name.startswith("sym_"))
@@ -46,6 +55,50 @@ class WayRefusesError(WayDiffersError):
 
 class TooLargeError(WayDiffersError):
     """Sizes at which no run is made."""
+
+
+class NotedFloat(float):
+    """A float that is an argument: Python may compute with it, and ``lines`` are those that decide by it."""
+
+    lines: set[str]
+
+    @classmethod
+    def of(cls, value: float, lines: set[str]) -> NotedFloat:
+        """The float, which notes the lines that decide by it."""
+        made = cls(value)
+        made.lines = lines
+        return made
+
+
+def _noting(name: str, *, is_decision: bool) -> Callable[..., Any]:
+    of_float = getattr(float, name)
+
+    def method(own: NotedFloat, *others: Any) -> Any:
+        result = of_float(own, *others)
+        if is_decision:
+            frame = frame_of_model()
+            own.lines.add(line_of(frame) if frame is not None else "")
+        return NotedFloat.of(result, own.lines) if type(result) is float else result
+
+    return method
+
+
+_DECIDING = ("lt", "le", "gt", "ge", "eq", "ne", "bool", "hash", "int", "floordiv", "mod", "round")
+_COMPUTING = (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "neg",
+    "abs",
+    "pow",
+)
+for _name in (*_DECIDING, *_COMPUTING):
+    setattr(NotedFloat, f"__{_name}__", _noting(f"__{_name}__", is_decision=_name in _DECIDING))
 
 
 class SymbolicSizes(Reader):
@@ -70,7 +123,12 @@ class SymbolicSizes(Reader):
             value, expression = sizes[symbol.name], symbol_of(symbol)
             self._axes[symbol.name, None] = expression
             known[expression] = self._new(symbol.name, value)
+        self._symbols = known
+        #: the lines that decide by floats that are arguments
+        self.lines_of_floats: set[str] = set()
         self._known: dict[int, Any] = {}
+        #: sizes that are computed of those of the plan: also where a constant of the model is as large
+        self._computed: dict[int, Any] = {}
         numbers = {expression: sympy.Integer(sizes[str(expression)]) for expression in known}
         for expression in expressions:
             value = value_at(expression, numbers)
@@ -80,7 +138,10 @@ class SymbolicSizes(Reader):
                 and expression.free_symbols
                 and expression.free_symbols <= known.keys()
             ):
-                self._known.setdefault(int(value), expression.xreplace(known))
+                found = expression.xreplace(known)
+                self._known.setdefault(int(value), found)
+                if not expression.is_Symbol:
+                    self._computed.setdefault(int(value), found)
         #: sizes that have no symbol
         self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         #: tensors that were made of plain numbers, and those that were computed of sizes
@@ -147,9 +208,17 @@ class SymbolicSizes(Reader):
                 if type(end) is int and abs(end) > 1 and size in self._known:
                     bool(self._symbol(size) > abs(end))
 
+    def number(self, name: str, value: int) -> Any:
+        """The symbol of an int that is an argument, by the name of its symbol in the plan."""
+        found = next((own for one, own in self._symbols.items() if str(one) == name), None)
+        return value if found is None else self._environment.create_symintnode(found, hint=value)
+
     def _symbol(self, size: int) -> Any:
         if size < 2 or size in self.constants:
-            return size
+            found = self._computed.get(size)
+            if found is None:
+                return size
+            return self._environment.create_symintnode(found, hint=size)
         if size not in self._known:
             self._known[size] = self._new(f"{size} of something else", size)
         return self._environment.create_symintnode(self._known[size], hint=size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -40,6 +41,7 @@ from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
 from .operators_of_runs import Step, made_by_python, used_steps
 from .symbolic_sizes import (
+    NotedFloat,
     SymbolicSizes,
     TooLargeError,
     WayDiffersError,
@@ -137,11 +139,10 @@ class WayRuns:
         :raises WayRefusesError: where it refuses sizes that the graphs take
         :raises WayDiffersError: where a loop cannot be looked at
         """
-        arguments = self.arguments(values)
-        given = [
-            leaf for leaf in open_arguments(arguments).leaves if isinstance(leaf, torch.Tensor)
-        ]
+        plain = self.arguments(values)
+        given = [leaf for leaf in open_arguments(plain).leaves if isinstance(leaf, torch.Tensor)]
         symbols, recorder = self.symbols(sizes), Recorder()
+        arguments = self._with_numbers(plain, symbols)
         loops = LoopsOfRuns(self._rollings(), self.lab, recorder, symbols)
         hits = self.hit_rows(loops)
         without = f" without {', '.join(sorted(self.names))}" if self.names else ""
@@ -165,6 +166,8 @@ class WayRuns:
             return None
         if loops.failure is not None:
             raise WayDiffersError(str(loops.failure))
+        for line in symbols.lines_of_floats - self._lines_of_graphs():
+            raise WayDiffersError(f"it decides by a float that is an argument, at {line}")
         if hits.visited or loops.rolled:
             self._check_loops(result, values, sizes, why)
         decisions = tuple(log.decisions.values())
@@ -248,12 +251,51 @@ class WayRuns:
             yield
             symbols.ranges.settle()
 
+    def _lines_of_graphs(self) -> set[str]:
+        """The lines of the model whose decisions are in the contracts of the graphs."""
+        regions = [region for proven in self.search.graphs for region in proven.regions]
+        return {atom.line for region in regions for atom in region.atoms.values()}
+
+    def _with_numbers(self, arguments: dict[str, Any], symbols: SymbolicSizes) -> dict[str, Any]:
+        """The arguments, with symbols for those that are ints of the plan, and floats that note who decides by them."""
+        found: Any = dict(arguments)
+        for leaf in self.search.plan.inputs:
+            names = () if leaf.value is None else tuple(leaf.value.symbols)
+            if leaf.is_float:
+                noted = functools.partial(NotedFloat.of, lines=symbols.lines_of_floats)
+                found = _with_part(found, leaf.path.entries, noted)
+            elif len(names) == 1 and str(leaf.value) == names[0]:
+                found = _with_part(
+                    found, leaf.path.entries, functools.partial(symbols.number, names[0])
+                )
+        return dict(found)
+
     def arguments(self, values: Mapping[Path, Any]) -> dict[str, Any]:
         """The arguments of the way, as copies."""
         arguments: dict[str, Any] = copy_tensors(self.search.calls.arguments_of(values))
         for name in self.names:
             arguments.pop(name, None)
         return {**arguments, **{name: copy_tensors(value) for name, value in self.empty.items()}}
+
+
+def _with_part(value: Any, entries: Sequence[Any], change: Callable[[Any], Any]) -> Any:
+    """A value with another number at a place, as far as dicts, lists and tuples lead there."""
+    if not entries:
+        return change(value) if type(value) in (int, float) else value
+    if type(value) is dict:
+        key = getattr(entries[0], "name", getattr(entries[0], "key", None))
+        return {
+            one: _with_part(part, entries[1:], change) if one == key else part
+            for one, part in value.items()
+        }
+    if type(value) in (list, tuple):
+        place = getattr(entries[0], "index", None)
+        parts = [
+            _with_part(part, entries[1:], change) if one == place else part
+            for one, part in enumerate(value)
+        ]
+        return type(value)(parts)
+    return value
 
 
 def _sizes_in(values: Any) -> frozenset[int]:

@@ -96,6 +96,7 @@ _COUNTING = frozenset({itertools.count, enumerate})
 _STEPPING = frozenset(
     map(type, map(iter, ([], (), {}, set(), range(0), "", {}.values(), {}.items())))
 )
+_OWN_NAME = __name__.partition(".")[0]
 _OWN = str(Path(__file__).resolve().parents[1])
 #: what stands for a size, a step or a function while a trace lasts, and is no state of the model
 _REPAIRS = f"{__name__.partition('.')[0]}.repairs."
@@ -447,6 +448,16 @@ class _WrittenTensor(Holder):
             self.mark = write_mark(self.value)
 
 
+def _is_of_model(value: Any) -> bool:
+    """True for an object that a model may have made: none of torch's, and nothing that stands for another object
+    while a trace lasts.
+    """
+    root = type(value).__module__.partition(".")[0]
+    if isinstance(value, (torch.nn.Module, FunctionType, type, *_PLAIN)):
+        return isinstance(value, torch.nn.Module) and root not in ("torch", _OWN_NAME)
+    return root not in ("torch", _OWN_NAME) and value is not MISSING
+
+
 def values_of_function(function: FunctionType) -> Iterator[Any]:
     """Yields the values in the closure of a function, whoever wrote it, and those of the globals that it reads."""
     yield from map(_content_of, function.__closure__ or ())
@@ -509,6 +520,21 @@ class Snapshot:
         made = Snapshot()
         fresh = (holder.again() for holder in self.holders)
         made.holders = [holder for holder in fresh if holder is not None]
+        return made
+
+    def now(self) -> Snapshot:
+        """Looks at the same objects once more, as :meth:`again`, and at those that a call has put there since."""
+        made = self.again()
+        made.objects = dict(self.objects)
+        effects = [
+            effect
+            for holder in self.holders
+            if isinstance(holder, _Table) and holder.attributes and not holder.is_unchanged()
+            for effect in holder.effects()
+        ]
+        put = [one.after for one in effects if _is_of_model(one.after)]
+        if put:
+            made.holders += Snapshot.of(put, copies=False).again().holders[1:]
         return made
 
     def holder_like(self, other: Holder) -> Holder | None:

@@ -353,7 +353,7 @@ class FlatRun:
 
     def _held(self) -> Snapshot:
         """Returns a snapshot of the model in a trace."""
-        return self.lab.subject.keeper.begun.again()
+        return self.lab.subject.keeper.begun.now()
 
     @contextlib.contextmanager
     def _own_state(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ class LoopsOfRuns(RolledLoops):
         super().__init__(
             like=Rolling(tuple(lines), max((one.n_steps for one in found), default=1), ends=ends),
             unseen=recorder.paused,
-            reach=lambda: lab.subject.keeper.begun.again(),
+            reach=lambda: lab.subject.keeper.begun.now(),
             ranges=symbols.ranges,
         )
         self._symbols = symbols

@@ -276,7 +276,7 @@ class RolledLoops(Reader):
         try:
             held = self._reach()
             values = [value for frame in frames for value in list(frame.f_locals.values())]
-            plain = [value for value in values if may_hold(value)]
+            plain = [value for value in values if may_hold(value) or _is_new(value, held)]
             held.holders += Snapshot.of(plain, copies=False).again().holders[1:]
         finally:
             self._busy = was_busy
@@ -883,6 +883,13 @@ def _is_list(value: Any) -> bool:
 
 def _is_apart(value: Any) -> bool:
     return isinstance(value, TakenApart)
+
+
+def _is_new(value: Any, held: Snapshot) -> bool:
+    """True for a module that is none of the model."""
+    return (
+        isinstance(value, torch.nn.Module) and bool(held.objects) and id(value) not in held.objects
+    )
 
 
 def _is_of_loop(item: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import ExportError, InputObserver, Program
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
 from onlooker.graphs.sides import side_runs
 from onlooker.graphs.sides.way_runs import SizesOfModel
 from onlooker.proofs.path_condition import symbol_of
@@ -470,3 +470,101 @@ def test_a_model_that_was_used_before_it_was_watched_holds_for_the_sizes_of_that
     for batch, length in ((2, 5), (2, 8), (3, 7), (1, 1)):
         x = torch.randn(batch, length, 4)
         torch.testing.assert_close(program(x), model(x))
+
+
+class OfFrames(torch.nn.Module):
+    """Keeps what it made for a number of frames, by the number of samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv1d(1, 8, 4, 2)
+        self.size: Any = -1
+        self.kept = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames = self.conv(x[:, None]).transpose(1, 2)
+        if frames.shape[1] != self.size:
+            self.size = frames.shape[1]
+            self.kept = torch.arange(self.size).unsqueeze(-1) / x.shape[1]
+        return frames + self.kept
+
+
+class OfBlocks(OfFrames):
+    """Keeps a mask of 5 of 8 rows for 6 of them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = (x.shape[1] + 7) // 8 * 8
+        if size != self.size:
+            self.size, self.kept = size, (torch.arange(size) < x.shape[1]).float()
+        return torch.nn.functional.pad(x, (0, size - x.shape[1]), value=1.0) * self.kept
+
+
+class OfNumel(OfFrames):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.size != x.numel():
+            self.size, self.kept = x.numel(), torch.arange(x.shape[1]).float().sum()
+        return x * self.kept
+
+
+class OfNumber(OfFrames):
+    """Keeps the mean of the first call with a number, or of numbers."""
+
+    def forward(self, x: torch.Tensor, number: Any) -> torch.Tensor:
+        if self.size != number:
+            self.size, self.kept = number, x.mean()
+        return x - self.kept
+
+
+ROWS = torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 9)
+
+
+@pytest.mark.parametrize(
+    ("model", "calls"),
+    [
+        (OfFrames, [(torch.randn(1, 20),), (torch.randn(2, 30),)]),
+        (OfBlocks, [(torch.randn(2, 5),), (torch.randn(3, 12),)]),
+        (OfNumel, [(torch.randn(2, 5),), (torch.randn(3, 9),)]),
+        (OfNumber, list(zip(ROWS, (1, 2, 3), strict=True))),
+        (OfNumber, list(zip(ROWS, (0.1, 0.2, 0.3), strict=True))),
+        (OfNumber, list(zip(ROWS, ((1, 7), (2, 8), (3, 9)), strict=True))),
+    ],
+)
+def test_a_table_that_is_used_for_more_than_it_was_made_for(
+    model: type[torch.nn.Module], calls: list[tuple[Any, ...]]
+) -> None:
+    observer, watched = InputObserver(), model().eval()
+    with observer(watched), torch.no_grad():
+        for arguments in calls:
+            watched(*arguments)
+    assert not observer.export().verify().verified
+
+
+class WithoutAMask(torch.nn.Module):
+    """Scales long calls without a mask, by a length that is as large as its rows at usual sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor, mask: Any = None, past: Any = None) -> Any:
+        rows = self.rows(x)
+        if past is not None:
+            rows = torch.cat([past, rows], 1)
+        scores = x @ rows.transpose(1, 2)
+        if mask is None:
+            mask = torch.ones(x.shape[0], rows.shape[1])
+            if rows.shape[1] > 20:
+                scores = scores * 0.5
+        return scores.masked_fill(mask[:, None] == 0, -1e9).softmax(-1) @ rows, rows
+
+
+def test_a_length_that_is_as_large_as_a_constant_of_the_model_is_no_constant() -> None:
+    observer, model = InputObserver(), WithoutAMask().eval()
+    with observer(model), torch.no_grad():
+        for batch, length, past in ((2, 5, 0), (2, 1, 5), (2, 1, 6), (3, 4, 7)):
+            state = {"past": torch.randn(batch, past, 12)} if past else {}
+            model(torch.randn(batch, length, 12), mask=torch.ones(batch, length + past), **state)
+    program = observer.export()
+    x, past = torch.randn(2, 1, 12), torch.randn(2, 24, 12)
+    with pytest.raises(RejectedCallError):
+        program(x, past=past)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from onlooker import InputObserver
+from onlooker import ExportError, InputObserver
 from onlooker.observing.module_state import former_values, plain_values
 from onlooker.observing.reach import is_file_of_user
 from onlooker.observing.state import kept_state, kept_weights
@@ -238,3 +240,44 @@ def test_a_container_of_a_model_need_not_tell_its_length(kept: Any) -> None:
         model(torch.randn(2, 3))
         model(torch.randn(4, 5))
     assert observer.export().verify().verified
+
+
+class Fuses(torch.nn.Module):
+    """Adds one layer to another in its first call, and moves a mean in each."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layer, self.other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.mean = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
+        self.how, self.is_fused = how, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.layer.weight
+        with torch.no_grad():
+            self.mean.copy_(x.mean())
+            if not self.is_fused and self.how == "method":
+                weight.add_(self.other.weight)
+            elif not self.is_fused and self.how == "data":
+                weight.data.add_(self.other.weight)
+            elif not self.is_fused and self.how == "new data":
+                weight.data = weight.data + self.other.weight
+            elif not self.is_fused:
+                weight.view(-1).add_(1)
+            self.is_fused = True
+        rows: torch.Tensor = self.layer(x)
+        return rows
+
+
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("how", ["method", "data", "new data", "view"])
+def test_weights_to_which_calls_write_are_those_of_the_user_after_an_export(how: str, state: bool) -> None:
+    model, observer = Fuses(how).eval(), InputObserver(state=state)
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 4))
+        model(torch.randn(3, 4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with contextlib.suppress(ExportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not observer.export().verify().verified
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name

@@ -109,3 +109,61 @@ def test_a_loop_in_code_without_a_file_stays() -> None:
             assert length == 45
             continue
         torch.testing.assert_close(got, model(x))
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.n = 0
+
+
+class CountsInALayer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = 0
+
+    def forward(self, state: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        return torch.tanh(state + row)
+
+
+class PutsBeforeItsLoop(torch.nn.Module):
+    """Gives itself what its steps count in, before they do."""
+
+    held: object
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x[:, 0])
+        counts, cell, rows = Counts(), CountsInALayer(), set[int]()
+        if self.kind == "object":
+            self.held = counts
+        elif self.kind == "set":
+            self.held = rows
+        for t, row in enumerate(x.unbind(1)):
+            state = cell(state, row) if self.kind == "layer" else torch.tanh(state + row)
+            if self.kind == "object":
+                self.held.n += 1  # type: ignore[attr-defined]
+            elif self.kind == "set":
+                self.held.add(id(state) if t < 0 else len(self.held))  # type: ignore[attr-defined]
+        count = {"object": counts.n, "layer": cell.n, "set": len(rows)}[self.kind]
+        return state * 2 if count % 32 == 0 else state
+
+
+@pytest.mark.parametrize("kind", ["object", "layer", "set"])
+def test_a_loop_that_counts_in_what_the_call_made_stays(kind: str) -> None:
+    observer, model = InputObserver(), PutsBeforeItsLoop(kind)
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5, 3))
+        model(torch.randn(2, 9, 3))
+    program = observer.export(to="torch")
+    for length in (5, 9, 32):
+        x = torch.randn(2, length, 3)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            assert length == 32
+            continue
+        torch.testing.assert_close(got, model(x))

@@ -345,3 +345,31 @@ def test_what_watched_calls_keep_is_tried_at_other_sizes() -> None:
         assert not program.verify().verified or program(x).equal(model(x))
     except (ExportError, RejectedCallError):
         return  # a refusal is no lie
+
+
+class OpensSeldom(torch.nn.Module):
+    """Keeps the last strong call, and the largest values so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("key", torch.zeros(2, 4))
+        self.register_buffer("largest", torch.full((1, 4), 3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x - self.key
+        self.key = torch.where(x.mean() > 0.5, x, self.key)
+        self.largest = torch.maximum(self.largest, x.abs().amax(0, keepdim=True))
+        return y / self.largest
+
+
+def test_a_state_that_watched_calls_left_as_it_was_is_state() -> None:
+    model, observer = OpensSeldom(), InputObserver(state=True)
+    with observer(model):
+        for _ in range(3):
+            model(torch.rand(2, 4) * 0.1)
+    program = observer.export()
+    assert program.verify().verified
+    program.reset_state()
+    fresh = OpensSeldom()
+    for x in (torch.full((2, 4), 9.0), torch.rand(2, 4), torch.ones(2, 4), torch.rand(2, 4)):
+        torch.testing.assert_close(program(x), fresh(x))

@@ -166,3 +166,26 @@ def test_whether_a_call_came_before_is_state(kind: type[torch.nn.Module]) -> Non
         for shape in ((2, 4), (3, 18), (5, 20)):
             x = torch.randn(shape)
             torch.testing.assert_close(model(x), fresh(x))
+
+
+class ThroughData(torch.nn.Module):
+    """A queue that is read far back, and that torch does not see written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("queue", torch.zeros(30, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.queue.data = torch.cat([x[:1], self.queue.data[:-1]])
+        return x + self.queue[20]
+
+
+def test_a_buffer_that_is_written_through_its_data_is_state() -> None:
+    model, observer = ThroughData(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 4))
+        model(torch.randn(3, 4))
+    queue = model.queue.clone()
+    with pytest.raises(ExportError, match="changes what it reads, queue"):
+        observer.export()
+    assert torch.equal(model.queue, queue)

@@ -12,7 +12,7 @@ import torch
 from ..core.call import Arguments
 from ..core.structure import Result
 from ..observing.bind import as_args_kwargs
-from ..observing.effects import HeldTree
+from ..observing.effects import Effect, HeldTree
 from ..observing.store import Sample
 from ..pytrees.comparisons.agree import agreement_of_trees
 from ..pytrees.open import open_tree
@@ -37,6 +37,22 @@ def rerun(
     ``eval_mode`` puts every module into evaluation mode, ``with_hooks`` calls the model itself
     instead of its method, ``context`` is entered around the call.
     """
+    result = _rerun(sample, lab, eval_mode, with_hooks, context)
+    written = lab.subject.keeper.by_data
+    if written and isinstance(lab.model, torch.nn.Module):
+        for path, tensor in (*lab.model.named_parameters(), *lab.model.named_buffers()):
+            if id(tensor) in written:  # a graph has what stood there before the call
+                lab.kept.renewed[path] = Effect(path, tensor, tensor)
+    return result
+
+
+def _rerun(
+    sample: Sample,
+    lab: Lab,
+    eval_mode: bool,
+    with_hooks: bool,
+    context: AbstractContextManager[Any] | None,
+) -> Result | Exception:
     around = context or contextlib.nullcontext()
     try:
         with lab.private_run(why=f"call {sample.call.index} again"), around:

@@ -169,7 +169,7 @@ class ModelRunner:
             kept_state(self.objects, {}, self.objects_keeper)
             if self.objects
             else contextlib.nullcontext(),
-            contextlib.nullcontext() if traced else kept_weights(),
+            contextlib.nullcontext() if traced else kept_weights(self.keeper),
             contextlib.nullcontext() if traced else batch_statistics_counted(),
             without_remembered_fakes(self.model) if has_fakes else contextlib.nullcontext(),
             torch.random.fork_rng(devices=cuda_devices()),

@@ -60,9 +60,10 @@ def _without_derivatives(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_weights() -> Iterator[None]:
+def kept_weights(keeper: StateKeeper | None = None) -> Iterator[None]:
     """Inside the block parameters are copied before a method writes to them, and so are tensors whose ``data`` is
-    read or set; on exit they hold what they held: torch does not count what is written through ``data``.
+    read or set; on exit they hold what they held: torch does not count what is written through ``data``. The
+    ``keeper`` remembers the tensors that were written to so.
     """
     read = torch.Tensor.data.__get__  # type: ignore[attr-defined]
     write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -102,6 +103,8 @@ def kept_weights() -> Iterator[None]:
             yield
     finally:
         for tensor, held, copy in copies.values():
+            if keeper is not None and not is_same(read(tensor), copy):
+                keeper.by_data[id(tensor)] = tensor
             if read(tensor).data_ptr() != held.data_ptr() or read(tensor).shape != held.shape:
                 write(tensor, held)
             if not is_same(held, copy):
@@ -136,6 +139,8 @@ class StateKeeper:
     def __init__(self) -> None:
         self.lost: tuple[Effect, ...] = ()
         self.left: frozenset[str] = frozenset()
+        #: tensors that a run wrote to through ``data``, or methods of a parameter, by identity
+        self.by_data: dict[int, torch.Tensor] = {}
         self._known: tuple[Any, Snapshot] | None = None
 
     def snapshot(self, model: Any) -> Snapshot:

@@ -29,6 +29,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from ..model_source.frames import frame_of_model
 from ..model_source.lines import line_of, place_of_node
@@ -42,6 +43,7 @@ from ..torch_internals.trees import tree_leaves
 
 __all__ = ["StateReads", "tensors_read"]
 
+_aten = torch.ops.aten
 _NUMBERS = (int, float)
 #: what is done with a number without telling one from another
 _FOLLOWED = ("add", "sub", "mul", "neg", "pos")
@@ -82,10 +84,17 @@ def tensors_read(
         name = spec.target or ""
         value = program.state_dict.get(name, program.constants.get(name))
         path = places.get(memory_of(value)) if isinstance(value, torch.Tensor) else None
-        readers = [] if path is None else list(nodes[spec.arg.name].users)
+        node = nodes[spec.arg.name]
+        readers = [] if path is None else [one for one in node.users if not _overwrites(one, node)]
         if path is not None and readers:
             found[path] = place_of_node(readers[0])
     return found
+
+
+def _overwrites(user: Node, node: Node) -> bool:
+    """True for a node that puts other values into a tensor, and reads none of it."""
+    is_whole = user.target in (_aten.copy_.default, _aten.fill_.Scalar, _aten.zero_.default)
+    return is_whole and user.args[0] is node and node not in user.args[1:]
 
 
 #: functions of ``random`` and ``numpy.random`` that draw

@@ -24,7 +24,6 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..lab.runner import opened
-from ..lab.stateful import Stateful
 from ..materialise.arguments import Calls
 from ..model_source.lines import place_of_error
 from ..observing.effects import Effect
@@ -263,7 +262,7 @@ def _leaving_less(
         leaves behind what no watched call does, at sizes that no call had
     """
     request, kept, reads = attempt.request, lab.kept, flat.state.found
-    if attempt.program is not None and not isinstance(lab.model, Stateful):
+    if attempt.program is not None:
         reads = {**reads, **tensors_read(attempt.program, kept.renewed)}
     if reads:
         found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None

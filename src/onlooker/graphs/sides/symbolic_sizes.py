@@ -118,6 +118,8 @@ class SymbolicSizes(Reader):
         self.constants = constants
         #: lists of the numbers of a range that become tensors, of which nothing is decided
         self.ranges = RangeTensors()
+        #: sizes that have no symbol
+        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         known: dict[Any, Any] = {}
         for symbol in plan.symbols:
             value, expression = sizes[symbol.name], symbol_of(symbol)
@@ -140,10 +142,9 @@ class SymbolicSizes(Reader):
             ):
                 found = expression.xreplace(known)
                 self._known.setdefault(int(value), found)
-                if not expression.is_Symbol:
+                names = map(str, expression.free_symbols)
+                if not expression.is_Symbol and self.fixed.keys().isdisjoint(names):
                     self._computed.setdefault(int(value), found)
-        #: sizes that have no symbol
-        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         #: tensors that were made of plain numbers, and those that were computed of sizes
         self.plain_tensors: list[torch.Tensor] = []
         self.tensors_of_sizes: list[torch.Tensor] = []

@@ -1,17 +1,22 @@
 """Does the model only concatenate a list? Then any number of tensors goes through one graph, as
 one tensor.
 
-Of ``model([a, b])`` with 3 and 5 rows, the model is run again on ``[torch.cat([a, b])]``, a list of one tensor of
-8 rows. If it gives the same, and nothing in its Python asked for the number of items, a graph takes the 8 rows as
-one tensor, and a program joins the list of each call. A model that returns one tensor for each item, of 3 and
-5 rows, is compared after its results are joined too, and its results are split again by the rows of the call.
+Each call is run with a list that notes who asks it for anything. Where it goes whole into ``torch.cat``, and
+neither Python nor another function gets an item, the model cannot know how many there are, nor treat one
+otherwise than its rows. Values and sizes of the calls say no such thing: ``torch.cat([x[:10] for x in xs])`` is
+``torch.cat(xs)`` in all calls with fewer rows.
+
+Of ``model([a, b])`` with 3 and 5 rows, the model is then run again on ``[torch.cat([a, b])]``, a list of one
+tensor of 8 rows. If it gives the same, a graph takes the 8 rows as one tensor, and a program joins the list of
+each call. A model that returns the list, of 3 and 5 rows, is compared after its results are joined too, and its
+results are split again by the rows of the call.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +27,15 @@ from ..core.errors import UsageError
 from ..core.path import Path
 from ..core.structure import Result, Tree
 from ..lab.lab import Lab, SpentError
+from ..lab.recorder import OperatorMode
 from ..lab.rerun import difference
 from ..materialise.domains import domains_of
 from ..materialise.tensors import resized
 from ..observing.store import Sample
 from ..pytrees.joins import join_tensors, joined, joined_results, lists_of_tensors, split
-from ..pytrees.open import close_tree, copy_tensors
+from ..pytrees.open import close_tree, copy_tensors, open_tree
+from ..repairs.trace_mode import Reader, reading
+from ..torch_internals.trees import torch_pytree
 from .family import FormFamily
 
 __all__ = ["ConcatenatedLists"]
@@ -37,7 +45,7 @@ _DIMS = (0, 1)
 
 
 class ConcatenatedLists(FormFamily):
-    """The lists of tensors that the model reads as their concatenation, proven on observed calls.
+    """The lists of tensors that the model reads as their concatenation, and in no other way, in the observed calls.
 
     The model must give for the concatenated list what it gave for the list; a list of one tensor is
     cut in two for the same comparison, and one of one row has two rows before. A model that returns
@@ -57,18 +65,19 @@ class ConcatenatedLists(FormFamily):
             parameter = self._lab.signature.get(path.root)
             if parameter is not None and parameter.kind == "VAR_POSITIONAL":
                 continue  # the tuple that the method gets is made by Python: nobody sees it counted
-            if any(_asks_for_items(path, sample, self._lab) for sample, _ in seen):
-                continue
+            dims = set(_DIMS)
+            for sample, _ in seen:
+                dims &= dims and set(_dims_of(path, sample, self._lab))
             sample, values = max(seen, key=lambda item: len(item[1]))
-            join = self._concatenation_of(path, sample, values)
+            join = self._concatenation_of(path, sorted(dims), sample, values)
             if join is not None:
                 yield join
 
     def _concatenation_of(
-        self, path: Path, sample: Sample, values: tuple[torch.Tensor, ...]
+        self, path: Path, dims: Sequence[int], sample: Sample, values: tuple[torch.Tensor, ...]
     ) -> Join | None:
-        """The dimension along which the model concatenates a list, if there is one."""
-        for dim in _DIMS:
+        """The one of these dimensions along which the model concatenates a list, if there is one."""
+        for dim in dims:
             join, own = Join(path, dim), sample
             if len(values) == 1 and values[0].shape[dim : dim + 1] == (1,):
                 twice = self._of_two_rows(path, dim, sample)
@@ -126,50 +135,168 @@ class ConcatenatedLists(FormFamily):
         return self._lab.try_run(arguments, why=why, memo=True)
 
 
-class _NotingList:
-    """A list or tuple that counts who asks how many items it has, or for another one than the first."""
-
-    n_readings = 0
-
-    def __len__(self) -> int:
-        _NotingList.n_readings += 1
-        return int(super().__len__())  # type: ignore[misc]
-
-    def __getitem__(self, index: Any) -> Any:
-        _NotingList.n_readings += not (type(index) is int and index == 0)
-        return super().__getitem__(index)  # type: ignore[misc]
-
-    def __eq__(self, other: object) -> bool:
-        _NotingList.n_readings += 1
-        return bool(super().__eq__(other))
-
-    __hash__ = None  # type: ignore[assignment]
+#: the functions that join a list of tensors, along a dimension that they get or the first one
+_CAT = (torch.cat, torch.concat, torch.concatenate)
+#: those that join matrices, and tensors of more dimensions, along a dimension of their own
+_STACK = {torch.vstack: 0, torch.row_stack: 0, torch.hstack: 1, torch.column_stack: 1}
 
 
-_NOTING: dict[type, Any] = {
-    kind: type(kind.__name__, (_NotingList, kind), {}) for kind in (list, tuple)
+class _Watch(Reader):
+    """Sees a list in a run: does it go whole into functions that join it, or does anything get an item?
+
+    The list notes all that Python asks of it; the items are looked for among the arguments of each
+    function, and of each operator of :class:`_Operators`.
+    """
+
+    def __init__(self, values: Sequence[torch.Tensor]) -> None:
+        #: the dimensions along which functions have joined the list
+        self.dims: set[int] = set()
+        #: True as soon as Python or a function got an item, or asked the list for anything
+        self.is_opened = False
+        self.is_running = False
+        self._rank = values[0].ndim
+        self._items = [id(value) for value in values]
+
+    def note_reading(self) -> None:
+        """Somebody asks the list for something; what looks at the result after the run is no model."""
+        self.is_opened |= self.is_running
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a function, and notes what it gets of the list."""
+        if not self._joins(func, args, kwargs) and self._has(args, kwargs):
+            self.is_opened = True
+        return func(*args, **kwargs)
+
+    def note_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notes what an operator gets of the list: a concatenation has all items, in their order."""
+        if func is torch.ops.aten.cat.default and [*map(id, args[0])] == self._items:
+            return
+        self.is_opened |= self._has(args, kwargs)
+
+    def _joins(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """True for a call that joins the whole list and does nothing else."""
+        given = dict(zip(("tensors", "dim"), args, strict=False))
+        given |= {"dim" if name == "axis" else name: value for name, value in kwargs.items()}
+        dim = given.pop("dim", 0) if func in _CAT else _STACK.get(func) if self._rank > 1 else None
+        if type(dim) is not int or len(args) > 2 or list(given) != ["tensors"]:
+            return False
+        if not self._is_list(given["tensors"]):
+            return False
+        self.dims.add(dim % self._rank)
+        return True
+
+    def _is_list(self, value: Any) -> bool:
+        return getattr(type(value), "watch", None) is self
+
+    def _has(self, *values: Any) -> bool:
+        """True where the list or an item of it is among these values, or in their lists and dicts."""
+        for value in values:
+            if id(value) in self._items or self._is_list(value):
+                return True
+            if isinstance(value, dict):
+                value = tuple(value.values())
+            if isinstance(value, list | tuple) and self._has(*value):
+                return True
+        return False
+
+
+class _Operators(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Shows a :class:`_Watch` the operators of a run: functions in C read lists where no Python notes it."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator, and notes it."""
+        self._watch.note_operator(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+#: what a class has for itself: nothing of a list is told by it
+_OF_CLASSES = {
+    *("__new__", "__init__", "__class__", "__class_getitem__", "__getattribute__", "__doc__"),
+    *("__setattr__", "__delattr__", "__init_subclass__", "__subclasshook__", "__dir__"),
 }
 
 
-def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
-    """True where the Python of the model asks a call how many tensors are in its list: a trace has one
-    there, and would take another path.
+def _noting_list(values: Any, watch: _Watch) -> Any:
+    """A list or tuple of the values that tells the watch of all that Python asks it: its length, an item,
+    steps over them, a sum with another list.
+    """
+    kind = type(values)
+    methods = {
+        name: _noting(method)
+        for name in dir(kind)
+        if name not in _OF_CLASSES and callable(method := getattr(kind, name))
+    }
+    added = _noting(lambda own, other: other + kind(own))
+    return type(kind.__name__, (kind,), {**methods, "__radd__": added, "watch": watch})(values)
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which tells the watch of its list before."""
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.watch.note_reading()
+        return method(self, *args, **kwargs)
+
+    return noted
+
+
+def _dims_of(path: Path, sample: Sample, lab: Lab) -> Collection[int]:
+    """The dimensions along which a call joins a list that goes whole into functions of torch; all of them where
+    nothing reads it, and none where Python or a function gets an item: a trace would see one of them, joined of
+    all, and could be another path.
     """
     arguments = copy_tensors(sample.arguments())
     try:
         found = path.follow(arguments)
-        path.put(arguments, _NOTING[type(found)](found))
-    except (UsageError, KeyError) as error:  # of an object that takes no other list
-        logger.debug("%s cannot be counted: %s", path, error)
-        return True
-    before = _NotingList.n_readings
+        if type(found) not in (list, tuple) or not found[0].ndim:
+            return ()
+        watch = _Watch(found)
+        given = _noting_list(found, watch)
+        path.put(arguments, given)
+    except UsageError as error:  # of an object that takes no other list
+        logger.debug("%s cannot be watched: %s", path, error)
+        return ()
     try:
-        lab.run_within(arguments, contextlib.nullcontext(), why=f"whether {path} is counted")
+        result = lab.run_within(arguments, _watched(watch, type(given)), why=f"who reads {path}")
     except SpentError:
         raise
     except Exception as error:
         logger.debug("%s: %s", type(error).__name__, error)
-    return _NotingList.n_readings != before
+        return ()
+    if watch.is_opened or difference(*map(_leaves_only, (sample.outputs, result))):
+        return ()
+    return watch.dims or _DIMS
+
+
+def _leaves_only(result: Result) -> Result:
+    """The result as a flat list: another class of a list in it is no other result."""
+    return open_tree(list(result.leaves))
+
+
+@contextlib.contextmanager
+def _watched(watch: _Watch, kind: type) -> Iterator[None]:
+    """Inside the block a watch sees what the model does with a list of this class."""
+
+    def taken_apart(values: Any) -> tuple[list[Any], None]:
+        watch.note_reading()
+        return [*values], None
+
+    torch_pytree.SUPPORTED_NODES[kind] = torch_pytree.NodeDef(
+        kind, taken_apart, lambda values, _: kind(values), None
+    )
+    watch.is_running = True
+    try:
+        with reading(watch), _Operators(watch):
+            yield
+    finally:
+        watch.is_running = False
+        del torch_pytree.SUPPORTED_NODES[kind]
 
 
 def _other_list(place: Path, dim: int, inputs: Tree[Any]) -> Tree[Any] | None:

@@ -77,7 +77,7 @@ def joined(
     tree: Tree[T], joins: Sequence[Join], combine: Callable[[Sequence[T], int | None], T]
 ) -> Tree[T]:
     """The tree with every joined list replaced by a list of one leaf, and with what is not read
-    replaced by one leaf.
+    replaced by one leaf. A list whose items cannot be concatenated stays as it is: no graph takes it.
     """
     if not joins:
         return tree
@@ -132,13 +132,31 @@ def _joined(
         leaves.append(next(source))
         return structure
     if path in dims and structure.children and all(child.is_leaf for child in structure.children):
-        leaves.append(combine([next(source) for _ in structure.children], dims[path]))
+        values = [next(source) for _ in structure.children]
+        dim = dims[path]
+        if dim is not None and not _can_be_joined(values, dim):
+            leaves += values
+            return structure
+        leaves.append(combine(values, dim))
         return replace(structure, entries=(Index(0),), children=(Structure(LEAF),))
     children = tuple(
         _joined(child, path / entry, source, dims, combine, leaves)
         for entry, child in structure.parts
     )
     return replace(structure, children=children)
+
+
+def _can_be_joined(values: Sequence[Any], dim: int) -> bool:
+    """True for one value, and for tensors, or their specs, that differ in nothing but their size along ``dim``."""
+    if len(values) == 1:
+        return True
+    if not all(isinstance(value, (torch.Tensor, TensorSpec)) for value in values):
+        return False
+    kinds = {
+        (value.dtype, value.device, len(value.shape), *value.shape[:dim], *value.shape[dim + 1 :])
+        for value in values
+    }
+    return len(kinds) == 1 and dim < len(values[0].shape)
 
 
 def _is_flat(structure: Structure) -> bool:
@@ -197,12 +215,10 @@ def _split(
 
 
 def join_tensors(values: Sequence[Any], dim: int | None) -> Any:
-    """The concatenation; what cannot be concatenated is left to be refused as it is."""
+    """The concatenation of tensors; one value is left as it is."""
     if dim is None:
         return Unread()
-    if len(values) == 1 or not all(isinstance(value, torch.Tensor) for value in values):
-        return values[0]
-    return torch.cat(list(values), dim=dim)
+    return values[0] if len(values) == 1 else torch.cat(list(values), dim=dim)
 
 
 def join_specs(specs: Sequence[Any], dim: int | None) -> Any:
@@ -210,7 +226,7 @@ def join_specs(specs: Sequence[Any], dim: int | None) -> Any:
     if dim is None:
         return spec_of(Unread())
     first = specs[0]
-    if len(specs) == 1 or not all(isinstance(spec, TensorSpec) for spec in specs):
+    if len(specs) == 1:
         return first
     shape = list(first.shape)
     shape[dim] = sum(spec.shape[dim] for spec in specs)

@@ -24,7 +24,7 @@ from ..core.call import Join, Signature
 from ..core.contract import Contract, Region
 from ..core.drawing.alike import first_few
 from ..core.errors import OnlookerError, RejectedCallError
-from ..core.path import Path
+from ..core.path import Index, Path
 from ..core.structure import Structure, Tree
 from ..core.traffic import Violation, ViolationKind
 from ..lab.memory import is_out_of_memory
@@ -328,9 +328,15 @@ class Dispatcher:
             routes = tuple(_route(graph, tree.structure, self.signature) for graph in self.graphs)
             known.routes[tree.structure] = routes
         if tree.structure == opened.structure and all(map(is_, tree.leaves, opened.leaves)):
-            known.unjoined[number] = routes
+            if not self._may_be_joined(opened):
+                known.unjoined[number] = routes
             return tree.leaves, routes, None
         return tree.leaves, routes, opened
+
+    def _may_be_joined(self, opened: Tree[Any]) -> bool:
+        """True for a list of this structure that other items would make one tensor."""
+        second = {(*join.path.entries, Index(1)) for join in self.joins if join.dim is not None}
+        return any(path.entries in second for path, _ in opened.items())
 
     def _copied_and_written(self, opened: Tree[Any]) -> Mismatch | None:
         """The reason to refuse a call with a tensor in a list that is joined and beside it, where a graph

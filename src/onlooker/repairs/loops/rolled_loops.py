@@ -722,7 +722,7 @@ class RolledLoops(Reader):
         if func is torch.Tensor.tolist:
             listed = self._listed(args[0])
             return self._values_of(args[0]) if listed is None else listed
-        if func in _JOINS and isinstance(args[0], (Pieces, SomeApart)) and is_outside:
+        if func in _JOINS and args and isinstance(args[0], (Pieces, SomeApart)) and is_outside:
             return args[0].joined(func, *args[1:], **kwargs)
         if func in _OF_NUMBERS and isinstance(args[0], Listed) and is_outside:
             return args[0].as_tensor(*args[1:], **kwargs)

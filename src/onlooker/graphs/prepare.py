@@ -56,6 +56,7 @@ def prepare(
         # what is joined is one tensor, of which nobody can say whether it is another argument
         is_asked = IDENTITY in marks_in_source(lab.model, lab.subject.method)
         joins = joins_of(samples, lab, without=(ConcatenatedLists,) if is_asked else ())
+    lab.joined_lists = tuple(join.path for join in joins if join.dim is not None)
     if not joins:
         return Prepared(recording, tuple(samples))
     calls = tuple(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,8 @@ from ..materialise.tensors import resized
 from ..observing.store import Sample
 from ..pytrees.joins import join_tensors, joined, joined_results, lists_of_tensors, split
 from ..pytrees.open import close_tree, copy_tensors, open_tree
-from ..repairs.trace_mode import Reader, reading
+from ..repairs.trace_mode import reading
+from ..repairs.whole_lists import ListWatch, noting_list
 from ..torch_internals.trees import torch_pytree
 from .family import FormFamily
 
@@ -135,77 +136,10 @@ class ConcatenatedLists(FormFamily):
         return self._lab.try_run(arguments, why=why, memo=True)
 
 
-#: the functions that join a list of tensors, along a dimension that they get or the first one
-_CAT = (torch.cat, torch.concat, torch.concatenate)
-#: those that join matrices, and tensors of more dimensions, along a dimension of their own
-_STACK = {torch.vstack: 0, torch.row_stack: 0, torch.hstack: 1, torch.column_stack: 1}
-
-
-class _Watch(Reader):
-    """Sees a list in a run: does it go whole into functions that join it, or does anything get an item?
-
-    The list notes all that Python asks of it; the items are looked for among the arguments of each
-    function, and of each operator of :class:`_Operators`.
-    """
-
-    def __init__(self, values: Sequence[torch.Tensor]) -> None:
-        #: the dimensions along which functions have joined the list
-        self.dims: set[int] = set()
-        #: True as soon as Python or a function got an item, or asked the list for anything
-        self.is_opened = False
-        self.is_running = False
-        self._rank = values[0].ndim
-        self._items = [id(value) for value in values]
-
-    def note_reading(self) -> None:
-        """Somebody asks the list for something; what looks at the result after the run is no model."""
-        self.is_opened |= self.is_running
-
-    def on_call(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Runs a function, and notes what it gets of the list."""
-        if not self._joins(func, args, kwargs) and self._has(args, kwargs):
-            self.is_opened = True
-        return func(*args, **kwargs)
-
-    def note_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Notes what an operator gets of the list: a concatenation has all items, in their order."""
-        if func is torch.ops.aten.cat.default and [*map(id, args[0])] == self._items:
-            return
-        self.is_opened |= self._has(args, kwargs)
-
-    def _joins(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """True for a call that joins the whole list and does nothing else."""
-        given = dict(zip(("tensors", "dim"), args, strict=False))
-        given |= {"dim" if name == "axis" else name: value for name, value in kwargs.items()}
-        dim = given.pop("dim", 0) if func in _CAT else _STACK.get(func) if self._rank > 1 else None
-        if type(dim) is not int or len(args) > 2 or list(given) != ["tensors"]:
-            return False
-        if not self._is_list(given["tensors"]):
-            return False
-        self.dims.add(dim % self._rank)
-        return True
-
-    def _is_list(self, value: Any) -> bool:
-        return getattr(type(value), "watch", None) is self
-
-    def _has(self, *values: Any) -> bool:
-        """True where the list or an item of it is among these values, or in their lists and dicts."""
-        for value in values:
-            if id(value) in self._items or self._is_list(value):
-                return True
-            if isinstance(value, dict):
-                value = tuple(value.values())
-            if isinstance(value, list | tuple) and self._has(*value):
-                return True
-        return False
-
-
 class _Operators(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Shows a :class:`_Watch` the operators of a run: functions in C read lists where no Python notes it."""
+    """Shows a :class:`ListWatch` the operators of a run: functions in C read lists where no Python notes it."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: ListWatch) -> None:
         super().__init__()
         self._watch = watch
 
@@ -213,37 +147,6 @@ class _Operators(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no
         """Runs an operator, and notes it."""
         self._watch.note_operator(func, args, kwargs)
         return func(*args, **kwargs)
-
-
-#: what a class has for itself: nothing of a list is told by it
-_OF_CLASSES = {
-    *("__new__", "__init__", "__class__", "__class_getitem__", "__getattribute__", "__doc__"),
-    *("__setattr__", "__delattr__", "__init_subclass__", "__subclasshook__", "__dir__"),
-}
-
-
-def _noting_list(values: Any, watch: _Watch) -> Any:
-    """A list or tuple of the values that tells the watch of all that Python asks it: its length, an item,
-    steps over them, a sum with another list.
-    """
-    kind = type(values)
-    methods = {
-        name: _noting(method)
-        for name in dir(kind)
-        if name not in _OF_CLASSES and callable(method := getattr(kind, name))
-    }
-    added = _noting(lambda own, other: other + kind(own))
-    return type(kind.__name__, (kind,), {**methods, "__radd__": added, "watch": watch})(values)
-
-
-def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, which tells the watch of its list before."""
-
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.watch.note_reading()
-        return method(self, *args, **kwargs)
-
-    return noted
 
 
 def _dims_of(path: Path, sample: Sample, lab: Lab) -> Collection[int]:
@@ -256,8 +159,8 @@ def _dims_of(path: Path, sample: Sample, lab: Lab) -> Collection[int]:
         found = path.follow(arguments)
         if type(found) not in (list, tuple) or not found[0].ndim:
             return ()
-        watch = _Watch(found)
-        given = _noting_list(found, watch)
+        watch = ListWatch(found)
+        given = noting_list(found, watch)
         path.put(arguments, given)
     except UsageError as error:  # of an object that takes no other list
         logger.debug("%s cannot be watched: %s", path, error)
@@ -280,7 +183,7 @@ def _leaves_only(result: Result) -> Result:
 
 
 @contextlib.contextmanager
-def _watched(watch: _Watch, kind: type) -> Iterator[None]:
+def _watched(watch: ListWatch, kind: type) -> Iterator[None]:
     """Inside the block a watch sees what the model does with a list of this class."""
 
     def taken_apart(values: Any) -> tuple[list[Any], None]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.call import Arguments, Signature
 from ..core.experiment import Finding, FindingKind
+from ..core.path import Path
 from ..core.spec import AxisSizes
 from ..core.structure import Result
 from ..materialise.arguments import leaf_values
@@ -65,6 +66,8 @@ class Lab(CountedRuns, Record):
         self.rolled_numbers = False
         #: True once it was tried to let the model begin after another call than those before the watching
         self.begins_elsewhere = False
+        #: the lists of tensors that are one tensor for graphs: no trace may read more of them
+        self.joined_lists: tuple[Path, ...] = ()
         self._memo = Memo()
 
     # ------------------------------------------------------------------------------------ the model

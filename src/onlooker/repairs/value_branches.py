@@ -217,6 +217,12 @@ class ValueBranches(Reader):
     def __exit__(self, *error: Any) -> None:
         self._hook.close()
 
+    def ended(self, reason: str) -> NotTakenError | None:
+        """The error with which the part that runs is not traced, for this reason; None outside of parts."""
+        self._close_ended()
+        running = self._running[-1].line if self._running else None
+        return None if running is None else self.failed(NotTakenError(running, reason))
+
     def wants(self, func: Callable[..., Any]) -> bool:
         """True for the function that asks whether a tensor is true, and for all functions once a part was
         traced.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -50,9 +51,10 @@ from ..repairs.numbers.size_tensors import (
 )
 from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
 from ..repairs.repair import TraceRequest
-from ..repairs.trace_mode import Reader, reading
+from ..repairs.trace_mode import InVainError, Reader, reading
 from ..repairs.untraced_tensors import UNTRACED_TENSORS, UntracedTensors
 from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
+from ..repairs.whole_lists import JoinedList, noting_list
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
@@ -263,6 +265,7 @@ class FlatRun:
             _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
+        readers = self.readers = (*readers, *self._joined_lists(arguments))
         loops = self.loops
         with (
             self._own_state(),
@@ -341,6 +344,21 @@ class FlatRun:
             *([UntracedTensors()] if UNTRACED_TENSORS.is_part_of(request) else []),
             *self._constants_of(request),
         )
+
+    def _joined_lists(self, arguments: dict[str, Any]) -> Iterator[Reader]:
+        """Puts lists that note who reads them in the places of those that are joined."""
+        for path in self.lab.joined_lists:
+            if path.root not in arguments:
+                continue
+            found = path.follow(arguments)
+            if type(found) in (list, tuple) and len(found) == 1:
+                watch = JoinedList(str(path), found, partial(self._ended_branch, path))
+                path.put(arguments, noting_list(found, watch))
+                yield watch
+
+    def _ended_branch(self, path: Path) -> InVainError | None:
+        reason = f"it reads {path}, of which the watched calls read no item"
+        return None if self.values is None else self.values.ended(reason)
 
     def _constants_of(self, request: TraceRequest) -> Iterator[Reader]:
         if CONSTANT_TENSORS.is_part_of(request):

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import ones, rand, zeros
+from torch import get_default_dtype as dtype_of_floats
+from torch import is_grad_enabled, is_inference_mode_enabled, ones, rand, zeros
 
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
-from onlooker.core.marks import ATTRIBUTES, GRADIENTS, MEMORY, ORDER, UNRECORDED
+from onlooker.core.marks import ATTRIBUTES, GRADIENTS, INFERENCE, MEMORY, ORDER, RECORDED, UNRECORDED
 
 SIZES = ((2, 5), (3, 9), (4, 7))
 Parts = dict[str, torch.Tensor]
@@ -227,3 +228,97 @@ def test_a_call_in_inference_mode_is_refused_where_the_model_asks() -> None:
     plain = of_images(Plain())
     with torch.inference_mode():
         assert plain(ones(2, 5, 4)).sum() == 80
+
+
+class AsksForRecordingByName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if is_grad_enabled() else x * 2
+
+
+class AsksItsResultForGradients(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return y * 3 if y.requires_grad else y * 2
+
+
+@pytest.mark.parametrize("model", [AsksForRecordingByName(), AsksItsResultForGradients()])
+@pytest.mark.parametrize("records", [True, False])
+def test_a_call_that_is_recorded_otherwise_than_the_watched_ones_is_refused(
+    model: torch.nn.Module, records: bool, tmp_path: Path
+) -> None:
+    observer, x = InputObserver(), rand(2, 6, 4)
+    with torch.set_grad_enabled(records), observer(model):
+        for size in SIZES:
+            model(rand(*size, 4))
+    program = observer.export()
+    assert (RECORDED if records else UNRECORDED) in program.graphs[0].marks
+    assert program.verify().verified
+    program.save(tmp_path / "program")
+    for one in (program, onlooker.load(tmp_path / "program")):
+        with torch.set_grad_enabled(records):
+            assert torch.allclose(one(x), model(x), atol=1e-6)
+        with torch.set_grad_enabled(not records), pytest.raises(RejectedCallError, match="because of"):
+            one(x)
+
+
+class AsksForTheDtypeByName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.dtype == dtype_of_floats() else x * 3
+
+
+class AsksForInferenceByName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if is_inference_mode_enabled() else x * 2
+
+
+class AsksItsResultForInference(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if (x * 1).is_inference() else x * 2
+
+
+def test_a_setting_with_a_name_in_the_model_s_file_is_bound() -> None:
+    program = of_images(AsksForTheDtypeByName())
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(RejectedCallError, match="get_default_dtype"):
+            program(ones(2, 5, 4, dtype=torch.float32))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert program(ones(2, 5, 4)).sum() == 80
+
+
+@pytest.mark.parametrize("model", [AsksForInferenceByName(), AsksItsResultForInference()])
+def test_inference_mode_is_bound_by_whichever_way_it_is_asked_for(model: torch.nn.Module) -> None:
+    program = of_images(model)
+    with torch.inference_mode(), pytest.raises(RejectedCallError, match="is_inference_mode_enabled"):
+        program(ones(2, 5, 4))
+    assert program(ones(2, 5, 4)).sum() == 80
+
+
+class AsksTorchForInference(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if torch.is_inference(x) else x * 2
+
+
+class AsksTorchForNegation(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if torch.is_neg(x) else x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "mark", "x"),
+    [
+        (AsksTorchForInference(), INFERENCE, torch.inference_mode()(rand)(2, 6, 4)),
+        (AsksTorchForNegation(), MEMORY, rand(2, 6, 4, dtype=torch.complex64).conj().imag),
+    ],
+)
+def test_functions_of_torch_read_marks_as_methods_do(model: torch.nn.Module, mark: str, x: torch.Tensor) -> None:
+    program = of_images(model)
+    assert list(program.graphs[0].marks) == [mark]
+    with pytest.raises(RejectedCallError, match="because of"):
+        program(x)
+    assert torch.equal(program(ones(2, 6, 4)), ones(2, 6, 4) * 2)

@@ -20,6 +20,7 @@ __all__ = [
     "MEMORY",
     "NUMBERS",
     "ORDER",
+    "RECORDED",
     "SETTINGS",
     "UNRECORDED",
     "WRITES",
@@ -49,6 +50,8 @@ ORDER: Final = "order"
 CLASSES: Final = "classes"
 #: whether the block around a call records gradients, where watched calls stood in one that does not
 UNRECORDED: Final = "unrecorded"
+#: the same, where watched calls stood in one that does
+RECORDED: Final = "recorded"
 #: whether a number is NaN, which other runtimes than torch do not carry through
 NUMBERS: Final = "numbers"
 #: whether a number is infinite, where another runtime was seen to compute otherwise with such
@@ -74,6 +77,7 @@ _SAID = {
     FINITE: "finite numbers",
     CLASSES: "tensors of the class torch.Tensor, and no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
+    RECORDED: "a call that records gradients, outside of torch.no_grad()",
     ORDER: "the items in the order of the watched calls",
 }
 
@@ -88,6 +92,7 @@ _REFUSED = {
     FINITE: "with infinite numbers",
     CLASSES: "with a torch.nn.Parameter, or a tensor of another class",
     UNRECORDED: "that record gradients",
+    RECORDED: "inside torch.no_grad()",
     ORDER: "with items in another order",
 }
 

@@ -21,6 +21,7 @@ from ..core.marks import (
     MEMORY,
     NUMBERS,
     ORDER,
+    RECORDED,
     UNRECORDED,
     WRITES,
     ids_in,
@@ -76,12 +77,7 @@ class MarksOfCalls:
                 yield Violation(ViolationKind.CONDITION, "this graph", expected, reason)
         if not self._marks:
             return
-        if UNRECORDED in self._marks and torch.is_grad_enabled():
-            yield self._violation(UNRECORDED, "the call", "which is not")
-        for name, value in self._settings:
-            now = str(getattr(torch, name)())
-            if now != value:
-                yield self._violation(setting_mark(name, value), "one", f"where it is {now}")
+        yield from self._of_the_block()
         seen: dict[int, int] = {}
         for position, value in enumerate(inputs):
             if not isinstance(value, torch.Tensor):
@@ -100,6 +96,17 @@ class MarksOfCalls:
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
+
+    def _of_the_block(self) -> Iterator[Violation]:
+        """Yields what the block around the call has otherwise than the one of the trace."""
+        if UNRECORDED in self._marks and torch.is_grad_enabled():
+            yield self._violation(UNRECORDED, "the call", "which is not")
+        if RECORDED in self._marks and not torch.is_grad_enabled():
+            yield self._violation(RECORDED, "the call", "which does not")
+        for name, value in self._settings:
+            now = str(getattr(torch, name)())
+            if now != value:
+                yield self._violation(setting_mark(name, value), "one", f"where it is {now}")
 
     def _has_any(
         self, position: int, value: torch.Tensor, is_one: Callable[[torch.Tensor], torch.Tensor]

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from ..core.contents import ProgramContents
 from ..core.errors import UsageError
+from ..core.marks import RECORDED
 from ..core.path import Path
 from ..core.recording import Recording
 from ..lab.effects import ArgumentEffects
@@ -105,10 +108,12 @@ class RunnableProgram:
 
     def serve(self, arguments: dict[str, Any]) -> Any:
         """The result of the graphs for arguments by name: state, and arguments that the call
-        changes, are parts of it.
+        changes, are parts of it. A graph that is for recorded calls alone gets one.
         """
         args, kwargs = as_args_kwargs(self.contents.recording.signature, arguments)
-        result = self.dispatcher(args, kwargs)
+        records = any(RECORDED in graph.marks for graph in self.contents.graphs)
+        with torch.set_grad_enabled(records or torch.is_grad_enabled()):
+            result = self.dispatcher(args, kwargs)
         return result if self.method is self.dispatcher else of_given_arguments(result, arguments)
 
     def reset(self) -> None:

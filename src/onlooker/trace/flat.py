@@ -315,7 +315,7 @@ class FlatRun:
             numbers=self.lab.rolls_numbers,
         )
         self._repeated = RepeatedLists()
-        self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
+        self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values(), self.lab.model)
         subject = self.lab.subject
         tables = TablesOfSizes(self.lab.model, subject.former)
         self._remembered = Remembered(subject.watched, tables)

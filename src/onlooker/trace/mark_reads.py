@@ -1,6 +1,7 @@
 """The marks of tensors that the Python of a model reads in a trace: whether gradients are recorded,
 where a tensor lies in memory, whose view it is, and what attributes the caller gave it. Settings of
-torch that the model asks for, as the default dtype, are marks of a call too.
+torch that the model asks for, as the default dtype, are marks of a call too. Whether a result
+records gradients follows from the block around the call as well as from the inputs.
 
 A graph has one answer to each of them, that of its example: a contiguous tensor of its own, without
 gradients. So a graph whose model reads such a mark serves only tensors that have the same. A mark
@@ -11,7 +12,8 @@ for any tensor, ``as_strided`` excepted. So do marks of parameters, which are th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from ..core.marks import (
     GRADIENTS,
     INFERENCE,
     MEMORY,
+    RECORDED,
     SETTINGS,
     UNRECORDED,
     WRITES,
@@ -29,6 +32,7 @@ from ..core.marks import (
 from ..model_source.frames import frame_of_model, reading_frame
 from ..model_source.lines import line_of
 from ..patches.swap import swapped
+from ..repairs.numbers.size_ints import files_of
 from ..repairs.trace_mode import Reader
 from ..torch_internals.tensor_marks import (
     base_of_tensor,
@@ -62,6 +66,8 @@ _OF_MEMORY = frozenset(
         torch.Tensor.is_contiguous,
         torch.Tensor.is_neg,
         torch.Tensor.is_shared,
+        torch.is_conj,
+        torch.is_neg,
         torch.Tensor.storage_offset,
         torch.Tensor.stride,
         torch.Tensor.untyped_storage,
@@ -81,9 +87,16 @@ _READING_MEMORY: frozenset[Callable[..., Any]] = frozenset(
 _KINDS: dict[Callable[..., Any], str] = {
     **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
     **dict.fromkeys((*_OF_MEMORY, *_READING_MEMORY), MEMORY),
-    torch.Tensor.is_inference: INFERENCE,
+    **dict.fromkeys((torch.Tensor.is_inference, torch.is_inference), INFERENCE),
     version_of_tensor: WRITES,
 }
+
+
+#: functions that ask for what only a backward of the model's own, or the model itself, has given
+_OF_OWN_GRADIENTS = frozenset({_GRAD, torch.Tensor.requires_grad_})
+_ASKS_GRAD = torch.is_grad_enabled
+_INFERENCE_MODE = "is_inference_mode_enabled"
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 class MarkReads(Reader):
@@ -91,14 +104,16 @@ class MarkReads(Reader):
     first one of each kind.
 
     An attribute that a tensor lacks, as the tensors of a trace do, is asked of ``__getattr__``.
-    Gradients of a result are those of the inputs. Where a result lies in memory is not asked here:
-    only reads of the ``inputs``, and of their views, count.
+    Gradients of a result are those of the inputs, in a call that is recorded, or is not, as the one of
+    the trace. Where a result lies in memory is not asked here: only reads of the ``inputs``, and of their
+    views, count. The files of the ``model`` may have functions of torch by a name of their own.
     """
 
     functions = frozenset(_KINDS)
 
-    def __init__(self, inputs: Iterable[Any]) -> None:
+    def __init__(self, inputs: Iterable[Any], model: Any = None) -> None:
         self.found: dict[str, str] = {}
+        self._model = model
         self._inputs = [value for value in inputs if isinstance(value, torch.Tensor)]
         self._memory = set(map(memory_of, self._inputs)) - {None}
 
@@ -106,12 +121,32 @@ class MarkReads(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Notes the line of the model that reads a mark."""
-        kind = _KINDS[func]
-        if kind not in self.found and self._is_of_call(func, *args, **kwargs):
+        kinds = [kind for kind in self._kinds(func, *args, **kwargs) if kind not in self.found]
+        if kinds:
             frame = frame_of_model() if func in _READING_MEMORY else reading_frame(2, func)
             if frame is not None:
-                self.found[kind] = line_of(frame)
+                self.found.update(dict.fromkeys(kinds, line_of(frame)))
         return func(*args, **kwargs)
+
+    def _kinds(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[str]:
+        """Yields the marks that a function reads: those of a result depend on the block around it."""
+        kind, tensor = _KINDS[func], next(iter((*args, *kwargs.values())))
+        if self._is_of_call(func, *args, **kwargs):
+            yield kind
+        is_result = not any(tensor is one for one in self._inputs)
+        if not is_result or isinstance(tensor, torch.nn.Parameter):
+            return
+        if kind == INFERENCE:
+            yield setting_mark(_INFERENCE_MODE, torch.is_inference_mode_enabled())
+        if kind == GRADIENTS and func not in _OF_OWN_GRADIENTS:
+            yield from self._recording(_ASKS_GRAD())
+
+    def _recording(self, now: bool) -> Iterator[str]:
+        """Yields the mark of a block that records gradients, or of one that does not; nothing inside a
+        block of the model's own.
+        """
+        if now == self._is_recorded:
+            yield RECORDED if now else UNRECORDED
 
     def _is_of_call(self, func: Callable[..., Any], tensor: Any, *rest: Any, **named: Any) -> bool:
         if isinstance(tensor, torch.nn.Parameter):
@@ -123,13 +158,14 @@ class MarkReads(Reader):
         return _KINDS[func] == GRADIENTS or memory_of(tensor) in self._memory
 
     def __enter__(self) -> MarkReads:
-        asks = torch.is_grad_enabled
+        self._is_recorded = _ASKS_GRAD()
 
         def noting() -> bool:
             frame = reading_frame(2)
-            is_recorded = asks()
-            if frame is not None and not is_recorded:
-                self.found.setdefault(UNRECORDED, line_of(frame))
+            is_recorded = _ASKS_GRAD()
+            if frame is not None:
+                for mark in self._recording(is_recorded):
+                    self.found.setdefault(mark, line_of(frame))
             return is_recorded
 
         def lacking(tensor: torch.Tensor, name: str) -> Any:
@@ -140,10 +176,16 @@ class MarkReads(Reader):
             return object.__getattribute__(tensor, name)  # raises what it raised
 
         self._swap = contextlib.ExitStack()
-        self._swap.enter_context(swapped(torch, "is_grad_enabled", noting))
         self._swap.enter_context(swapped(torch.Tensor, "__getattr__", lacking))
-        for name in SETTINGS:
-            self._swap.enter_context(swapped(torch, name, self._noting_setting(name)))
+        told = {name: self._noting_setting(name) for name in SETTINGS}
+        told["is_grad_enabled"] = noting
+        instead = {getattr(torch, name): function for name, function in told.items()}
+        for name, function in told.items():
+            self._swap.enter_context(swapped(torch, name, function))
+        for file in files_of(self._model):
+            for name, value in list(vars(file).items()):
+                if isinstance(value, _FUNCTIONS) and value in instead:
+                    self._swap.enter_context(swapped(file, name, instead[value]))
         return self
 
     def _noting_setting(self, name: str) -> Callable[[], Any]:

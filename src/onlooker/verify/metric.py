@@ -33,7 +33,7 @@ def metric_checks(
         return
     with torch.no_grad(), subject.untouched():
         wanted = _measured(metric, getattr(subject.model, subject.method), "the model")
-    with torch.no_grad():
+    with torch.set_grad_enabled(subject.gradients):
         got = _measured(metric, lambda *args, **kwargs: program(args, kwargs), "the program")
     least = wanted if at_least is None else float(at_least)
     outcome = Outcome.EXACT if got >= least else Outcome.DIFFERENT

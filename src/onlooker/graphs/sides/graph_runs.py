@@ -72,7 +72,8 @@ class GraphRuns:
         :raises TooLargeError: where there is no memory for it
         """
         dispatcher = next(program for one, program in self._programs if one is graph)
-        taken = dispatcher.taken(arguments)
+        with torch.set_grad_enabled(self._gradients):
+            taken = dispatcher.taken(arguments)
         inputs = copy_tensors(() if taken is None else taken[1])
         known = self._known.setdefault(id(graph), [])
         found = next((one for one in known if one.is_for(inputs)), None)

@@ -509,7 +509,9 @@ def files_of(model: Any) -> list[ModuleType]:
         cls for cls in classes if issubclass(cls, torch.nn.Module) and cls.__module__ in sys.modules
     ]
     names = dict.fromkeys(cls.__module__ for cls in own if _is_open(cls.__module__))
-    found = {**names, **_files_with(one for cls in own for one in _enclosed_functions(cls))}
+    methods = (one for cls in own for one in vars(cls).values() if isinstance(one, FunctionType))
+    enclosed = (one for cls in own for one in _enclosed_functions(cls))
+    found = {**names, **_files_with(methods), **_files_with(enclosed)}
     last = list(found)
     for _ in range(_MOST_HOPS):
         functions = (one for name in last for one in _functions_of(sys.modules[name]))

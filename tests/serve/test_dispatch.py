@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import sys
+from collections import OrderedDict, defaultdict, deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from transformers import DynamicCache, LlamaConfig, StaticCache
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.core.path import Name, Path
 from onlooker.core.structure import LEAF, Structure
+from onlooker.core.traffic import ViolationKind
 from onlooker.pytrees.open import open_arguments, open_tree
 from onlooker.serve.contexts import conflict, flags_of
 from onlooker.serve.dispatch import Dispatcher
@@ -82,6 +85,54 @@ def test_a_cache_of_another_class_is_refused_by_its_name() -> None:
     assert found.said == (
         "past is a transformers.cache_utils.DynamicCache, the call has a transformers.cache_utils.StaticCache"
     )
+
+
+class Items(list[Any]):
+    """A list of a class of its own."""
+
+
+class Pair(NamedTuple):
+    """A tuple of a class of its own."""
+
+    first: Any
+    second: Any
+
+
+X = torch.zeros(2)
+CLASSES: list[list[Any]] = [
+    [[X, X], (X, X), deque([X, X]), Items([X, X]), Pair(X, X), torch.Size([1, 2])],
+    [{"a": X}, OrderedDict(a=X), defaultdict(list, a=X)],
+]
+
+
+@pytest.mark.parametrize(
+    ("planned", "given"), [pair for values in CLASSES for pair in itertools.permutations(values, 2)], ids=str
+)
+def test_a_container_of_another_class_is_refused(planned: Any, given: Any) -> None:
+    structure = open_arguments({"p": planned}).structure
+    found = conflict(structure, open_arguments({"p": given}).structure)
+    assert found is not None
+    assert found.kind is ViolationKind.CLASS
+    assert conflict(structure, open_arguments({"p": copy.copy(planned)}).structure) is None
+
+
+class LooksUpItsScale(torch.nn.Module):
+    def forward(self, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+        try:
+            return parts["x"] * parts["scale"]
+        except KeyError:
+            return parts["x"]
+
+
+def test_a_dict_that_makes_its_items_does_not_stand_for_a_plain_one() -> None:
+    observer, model = InputObserver(), LooksUpItsScale()
+    with torch.no_grad(), observer(model):
+        for rows in (2, 3):
+            model({"x": torch.rand(rows, 4)})
+    program = observer.export()
+    with pytest.raises(RejectedCallError, match=r"parts is a dict, the call has a collections\.defaultdict"):
+        program(defaultdict(lambda: torch.zeros(1), x=torch.rand(5, 4)))
+    assert program({"x": torch.ones(5, 4)}).sum() == 20
 
 
 @given(

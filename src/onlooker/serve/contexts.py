@@ -14,7 +14,7 @@ from ..pytrees.open import ARGUMENTS
 
 __all__ = ["conflict", "flags_of"]
 
-#: containers of Python, which have no flags
+#: containers of Python: one without leaves is a value, and does not count as absent
 _PLAIN = frozenset({"list", "tuple", "dict", "collections.OrderedDict", "OrderedDict", ARGUMENTS})
 #: what follows from the tensors of a layer, and what a cache appends when it is empty
 _FOLLOWS = frozenset(
@@ -26,6 +26,7 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     """Returns the violation at the place where a call of another structure does not fit; None where
     it does.
 
+    A model may ask any container for its class, and a list that stands for a deque has other methods.
     A container without leaves counts as absent: what then stands for it was proven neutral. One
     that lacks some leaves waits for its first tokens, so its flags need not be there yet, but those
     that stay must be equal.
@@ -33,17 +34,14 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     here = Path() if path is None else path
     if planned.is_leaf or given.is_leaf:
         return None
-    if {planned.kind, given.kind} <= _PLAIN and planned.kind != given.kind:
+    if planned.kind != given.kind and (given.n_leaves or {planned.kind, given.kind} & _PLAIN):
         return Violation(ViolationKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
     if not given.n_leaves:
         return None
-    if planned.kind not in _PLAIN and given.kind not in _PLAIN:
-        if planned.kind != given.kind:
-            return Violation(ViolationKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
-        if planned.context != given.context:
-            found = _flag_conflict(planned, given, here)
-            if found is not None:
-                return found
+    if planned.context != given.context:
+        found = _flag_conflict(planned, given, here)
+        if found is not None:
+            return found
     children = dict(planned.parts)
     for entry, child in given.parts:
         known = children.get(entry)
@@ -66,7 +64,8 @@ def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Violatio
             continue
         plain = name.strip("'")
         expected, got = _said(left, plain, planned), _said(right, plain, given)
-        return Violation(ViolationKind.FLAG, f"{path}.{plain}", expected, got)
+        place = f"{path}.{plain}" if plain else f"what {path} holds beside its items"
+        return Violation(ViolationKind.FLAG, place, expected, got)
     return None
 
 

@@ -6,15 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
+from onlooker import InputObserver
 from onlooker.core.path import Attr, Key
 from onlooker.core.structure import Structure, Tree
-from onlooker.pytrees.comparisons.agree import agreement_of_trees, sufficient_atol
+from onlooker.pytrees.comparisons.agree import agreement_of_trees, leaf_difference, sufficient_atol
 from onlooker.pytrees.open import open_tree
 
 
@@ -90,3 +92,31 @@ def test_the_tolerance_that_is_enough(expected: list[Any], got: list[Any], wante
 def test_no_tolerance_is_enough_for_another_form() -> None:
     first, second = open_tree({"scores": torch.ones(2)}), open_tree({"logits": torch.ones(2)})
     assert sufficient_atol(first, second) == math.inf
+
+
+ARRAYS = [numpy.array([1.0, float("nan")]), numpy.zeros(3), numpy.array(["a", "b"])]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=str)
+def test_an_array_beside_tensors_is_compared_item_by_item(array: Any) -> None:
+    assert leaf_difference(array, array.copy()) == 0
+    others = [array[:1].repeat(4), array.reshape(1, -1), list(array), None]
+    assert all(leaf_difference(array, other) == math.inf for other in others)
+    assert leaf_difference(numpy.zeros(2), numpy.ones(2)) == math.inf
+
+
+class GivesAnArray(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x * 2, numpy.zeros(3)
+
+
+def test_a_model_that_gives_an_array_is_exported() -> None:
+    observer, model = InputObserver(), GivesAnArray()
+    with torch.no_grad(), observer(model):
+        for rows in (2, 3):
+            model(torch.rand(rows, 4))
+    program = observer.export()
+    assert program.verify().verified
+    doubled, array = program(torch.ones(5, 4))
+    assert doubled.sum() == 40
+    assert array.tolist() == [0, 0, 0]

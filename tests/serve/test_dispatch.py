@@ -7,7 +7,9 @@ import gc
 import itertools
 import sys
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -133,6 +135,65 @@ def test_a_dict_that_makes_its_items_does_not_stand_for_a_plain_one() -> None:
     with pytest.raises(RejectedCallError, match=r"parts is a dict, the call has a collections\.defaultdict"):
         program(defaultdict(lambda: torch.zeros(1), x=torch.rand(5, 4)))
     assert program({"x": torch.ones(5, 4)}).sum() == 20
+
+
+def exported(model: torch.nn.Module, *calls: Sequence[Any]) -> Program:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for call in calls:
+            model(*call)
+    program = observer.export()
+    assert program.verify().verified
+    return program
+
+
+class AsksForSparse(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to_dense().sum() * 3 if x.is_sparse else x.sum() * 2
+
+
+@pytest.mark.parametrize("other", ["to_sparse", "to_mkldnn"])
+def test_a_tensor_of_another_layout_is_refused_by_it(other: str) -> None:
+    program = exported(AsksForSparse(), [torch.rand(2, 4)], [torch.rand(3, 4)])
+    with pytest.raises(RejectedCallError, match=r"x is a float32.* of the layout torch\."):
+        program(getattr(torch.rand(5, 4), other)())
+    assert program(torch.ones(5, 4)) == 40
+
+
+class CountsParts(torch.nn.Module):
+    def forward(self, parts: Any) -> torch.Tensor:
+        if isinstance(parts, dict):
+            return parts["x"] * len(parts)
+        return parts.x * (2 if hasattr(parts, "extra") else 3)
+
+
+@pytest.mark.parametrize("made", [dict, SimpleNamespace])
+@pytest.mark.parametrize("empty", [[], (), {}], ids=str)
+def test_an_empty_container_inside_of_an_argument_is_not_an_absent_one(made: Any, empty: Any) -> None:
+    calls = [[made(x=torch.rand(rows, 4), extra=empty)] for rows in (2, 3)]
+    program = exported(CountsParts(), *calls)
+    with pytest.raises(RejectedCallError, match=r"extra.* has to be an empty"):
+        program(made(x=torch.rand(5, 4)))
+    with pytest.raises(RejectedCallError, match="extra"):
+        program(made(x=torch.rand(5, 4), extra=None))
+    assert program(made(x=torch.ones(5, 4), extra=empty)).sum() == 40
+
+
+class NamesItsResults(torch.nn.Module):
+    def forward(self, parts: dict[Any, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {f"layer_{key}": value * 2 for key, value in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("key", "others"), [(1, [True, 1.0]), (0.0, [0, False, -0.0]), (("a", 1), [("a", True), ("a", 1.0)])], ids=str
+)
+def test_keys_that_are_one_to_a_dict_are_not_one_to_a_model(key: Any, others: Sequence[Any]) -> None:
+    program, x = exported(NamesItsResults(), [{key: torch.rand(2, 4)}], [{key: torch.rand(3, 4)}]), torch.rand(5, 4)
+    for _ in range(2):
+        assert list(program({key: x})) == [f"layer_{key}"]
+        for other in others:
+            with pytest.raises(RejectedCallError, match="parts"):
+                program({other: x})
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["Attr", "Entry", "Index", "Key", "Name", "Path"]
+__all__ = ["Attr", "Entry", "Index", "Key", "Name", "Path", "is_same_key"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,9 +51,19 @@ class Attr:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """A step to the value of a key."""
+    """A step to the value of a key. The keys ``1``, ``1.0`` and ``True``, which are one to a dict, are
+    three steps: a model may tell them apart.
+    """
 
     key: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Key):
+            return NotImplemented
+        return is_same_key(self.key, other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def code(self) -> str:
         """This step as Python source."""
@@ -153,6 +163,22 @@ class Path:
                 f"{self.code()} cannot be written: {type(error).__name__}: {error}.",
                 slug="path-not-found",
             ) from error
+
+
+def is_same_key(one: Any, other: Any) -> bool:
+    """True for keys that are equal, and of one class.
+
+    >>> is_same_key(1, 1), is_same_key(1, True), is_same_key(("a", 0), ("a", False))
+    (True, False, False)
+    """
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is float:  # NaN is NaN, and 0.0 is not -0.0
+        return repr(one) == repr(other)
+    if kind is tuple:
+        return len(one) == len(other) and all(map(is_same_key, one, other))
+    return bool(one == other)
 
 
 def label_of(path: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..core.path import Attr
+from ..core.path import Attr, is_same_key
 from ..core.structure import Structure, Tree
 from .layers import FOLLOWING, holds_tensors, is_cache, is_layer
 from .nodes import ATOMS
@@ -177,9 +177,13 @@ def _sequence(cls: type[Any], patterns: Patterns) -> Pattern:
 
 def _mapping(cls: type[Any], keys: tuple[Any, ...], patterns: Patterns) -> Pattern:
     get = dict.__getitem__
+    kinds = tuple(map(type, keys))
+    are_texts = not set(kinds) - {str}
 
     def match(value: Any, leaves: list[Any]) -> bool:
-        if type(value) is not cls or tuple(value) != keys:
+        if type(value) is not cls or tuple(value) != keys or tuple(map(type, value)) != kinds:
+            return False
+        if not are_texts and not all(map(is_same_key, value, keys)):
             return False
         # in an OrderedDict, and so in a ModelOutput, `move_to_end` changes the order of the keys alone
         items = value.values() if cls is dict else map(partial(get, value), keys)

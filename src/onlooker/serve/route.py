@@ -25,6 +25,7 @@ __all__ = ["Mismatch", "Route", "default_float"]
 
 #: containers that say something by being empty
 _EMPTY = frozenset({"list", "tuple", "dict", "OrderedDict", "collections.OrderedDict"})
+_STRIDED = torch.strided
 #: torch computes with ints below this one
 _FAR = 1 << 63
 #: the dtype of a tensor, and its rank
@@ -210,7 +211,7 @@ def _place_tensors(
             absent.append((target, leaf))
             continue
         try:
-            fits = value.dtype is dtype and len(value.shape) == rank
+            fits = value.dtype is dtype and len(value.shape) == rank and value.layout is _STRIDED
         except (
             AttributeError,
             RuntimeError,
@@ -218,9 +219,16 @@ def _place_tensors(
             fits = False
         if not fits:
             raise Mismatch(
-                Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
+                Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), _said(value))
             )
         inputs[target] = value
+
+
+def _said(value: Any) -> str:
+    """A leaf that does not fit, in words; a tensor that is no dense block of numbers has its layout."""
+    layout = getattr(value, "layout", _STRIDED)
+    said = str(spec_of(value))
+    return said if layout is _STRIDED else f"{said} of the layout {layout}"
 
 
 def default_float(leaf: LeafPlan, signature: Signature) -> float | None:
@@ -286,11 +294,9 @@ def _check_empty(plan: Plan, structure: Structure) -> None:
     it, count its items, or go through them. Only where tensors of the graph stand in for what is
     left out, as for a cache without layers, does it say the same.
     """
-    for entry, child in plan.structure.parts:
-        came = child_of(structure, entry)
-        if child.kind in _EMPTY and not child.entries and (came is None or came.is_leaf):
-            expected = f"an empty {child.kind}, as in the watched calls"
-            raise Mismatch(Violation(ViolationKind.ABSENT, entry.code(), expected, "nothing"))
+    for path, kind in _lost(plan.structure, structure):
+        expected = f"an empty {kind}, as in the watched calls"
+        raise Mismatch(Violation(ViolationKind.ABSENT, str(path), expected, "nothing"))
     for path, kind in _empty_in(structure, plan.structure):
         leaves = [
             leaf for leaf in plan.leaves if leaf.path.entries[: len(path.entries)] == path.entries
@@ -300,6 +306,22 @@ def _check_empty(plan: Plan, structure: Structure) -> None:
             raise Mismatch(
                 Violation(ViolationKind.UNKNOWN, str(path), expected, f"an empty {kind}")
             )
+
+
+def _lost(
+    planned: Structure, given: Structure, path: Path | None = None
+) -> Iterator[tuple[Path, str]]:
+    """The empty containers of a plan for which a call has nothing, or a value; a whole argument that is
+    left out is looked at by its leaves.
+    """
+    here = Path() if path is None else path
+    for entry, child in planned.parts:
+        came = child_of(given, entry)
+        if came is None or came.is_leaf:
+            if child.kind in _EMPTY and not child.entries:
+                yield here / entry, child.kind
+        else:
+            yield from _lost(child, came, here / entry)
 
 
 def _empty_in(

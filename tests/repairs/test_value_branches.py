@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -331,6 +334,154 @@ def joins_other_numbers(self: Model, x: torch.Tensor) -> Any:
     return torch.cat(found)
 
 
+class Count:
+    """An object that keeps its number in a slot."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 1
+
+
+def goes_on_with_an_iterator(self: Model, x: torch.Tensor) -> Any:
+    layers = iter((torch.relu, torch.tanh, torch.sigmoid))
+    if (x > 2).any():
+        x = next(layers)(x)
+    return next(layers)(x)
+
+
+def goes_on_with_pairs(self: Model, x: torch.Tensor) -> Any:
+    pairs = zip((2.0, 3.0), (4.0, 5.0), strict=True)
+    if (x > 2).any():
+        x = x * next(pairs)[0]
+    return x * next(pairs)[1]
+
+
+def goes_on_with_pairs_in_a_dict(self: Model, x: torch.Tensor) -> Any:
+    held = {"pairs": itertools.chain((2.0,), (4.0, 5.0))}
+    if (x > 2).any():
+        x = x * next(held["pairs"])
+    return x * next(held["pairs"])
+
+
+def goes_on_with_a_generator(self: Model, x: torch.Tensor) -> Any:
+    numbers = (n * 2.0 for n in (1, 2, 3))
+    if (x > 2).any():
+        x = x * next(numbers)
+    return x * next(numbers)
+
+
+def takes_from_a_deque(self: Model, x: torch.Tensor) -> Any:
+    queue = deque([2.0, 3.0])
+    if (x > 2).any():
+        x = x * queue.popleft()
+    return x * queue.popleft()
+
+
+def sets_a_byte(self: Model, x: torch.Tensor) -> Any:
+    known = bytearray(2)
+    if (x > 2).any():
+        known[0] = 4
+        x = x + 1
+    return x * (known[0] + 1)
+
+
+def sets_a_number_of_an_array(self: Model, x: torch.Tensor) -> Any:
+    known = numpy.zeros(2)
+    if (x > 2).any():
+        known[0] = 4
+        x = x + 1
+    return x * float(known[0] + 1)
+
+
+def sets_a_slot(self: Model, x: torch.Tensor) -> Any:
+    count = Count()
+    if (x > 2).any():
+        count.number += 1
+        x = x * 2
+    return x * count.number
+
+
+def fills_a_list_of_a_tuple(self: Model, x: torch.Tensor) -> Any:
+    state: tuple[list[int], dict[str, int]] = ([], {})
+    if (x > 2).any():
+        x = x * 2
+        state[0].append(1)
+    return x * (len(state[0]) + 1)
+
+
+def counts_in_a_function(self: Model, x: torch.Tensor) -> Any:
+    number = 1
+
+    def count() -> None:
+        nonlocal number
+        number += 1
+
+    if (x > 2).any():
+        count()
+        x = x * 2
+    return x * number
+
+
+def counter() -> tuple[Callable[[], None], Callable[[], int]]:
+    number = 1
+
+    def count() -> None:
+        nonlocal number
+        number += 1
+
+    return count, lambda: number
+
+
+def counts_in_a_function_of_elsewhere(self: Model, x: torch.Tensor) -> Any:
+    count, told = counter()
+    if (x > 2).any():
+        count()
+        x = x * 2
+    return x * told()
+
+
+def ends_with_an_error(self: Model, x: torch.Tensor) -> Any:
+    known: dict[str, int] = {}
+    try:
+        if (x > 2).any():
+            x = x * 2
+            known["there"]
+    except KeyError:
+        x = x + 1
+    return x
+
+
+def suppresses_an_error(self: Model, x: torch.Tensor) -> Any:
+    with contextlib.suppress(ZeroDivisionError):
+        if (x > 2).any():
+            1 // 0  # noqa: B018
+        x = x * 2
+    return x
+
+
+def looked_up(x: torch.Tensor, known: dict[str, int]) -> None:
+    if (x > 2).any():
+        known["there"]
+
+
+def catches_the_error_of_a_function(self: Model, x: torch.Tensor) -> Any:
+    try:
+        looked_up(x, {})
+    except KeyError:
+        x = x + 1
+    return x
+
+
+#: bodies with Python state that is no attribute, no list and no dict
+UNSEEN = (
+    *(goes_on_with_an_iterator, goes_on_with_pairs, goes_on_with_pairs_in_a_dict, goes_on_with_a_generator),
+    *(takes_from_a_deque, sets_a_byte, sets_a_number_of_an_array, sets_a_slot, fills_a_list_of_a_tuple),
+    *(counts_in_a_function, counts_in_a_function_of_elsewhere),
+    *(ends_with_an_error, suppresses_an_error, catches_the_error_of_a_function),
+)
+
+
 FOOLING = (
     *(joins_and_counts, joins_a_mean, counts_from_one, joins_with_gaps, joins_other_numbers),
     *(sets_an_attribute, fills_a_list, counts, sets_another_shape, binds_what_was_there),
@@ -400,6 +551,17 @@ def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
         except OnlookerError:
             return
     check(model, program)
+
+
+@pytest.mark.parametrize("run", UNSEEN, ids=lambda run: run.__name__)
+def test_state_of_any_kind_is_decided_by_values(run: Run) -> None:
+    model, observer = Model(run).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch in (3, 5):
+            model(torch.rand(batch, 8) + 3)
+    program = observer.export()
+    assert program.verify().verified
+    assert 0 < check(model, program) < 40
 
 
 def test_the_report_says_which_branches_are_traced_on_one_side() -> None:

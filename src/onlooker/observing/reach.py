@@ -58,7 +58,14 @@ from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
 from .effects import MISSING, Effect, hides_writes, shown, was_written, write_mark
 
-__all__ = ["Holder", "ObjectState", "Snapshot", "is_file_of_user", "values_of_function"]
+__all__ = [
+    "Holder",
+    "ObjectState",
+    "Snapshot",
+    "holds_state",
+    "is_file_of_user",
+    "values_of_function",
+]
 
 #: values that cannot change, and that are compared by value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -779,6 +786,16 @@ def _is_special(name: str) -> bool:
 
 def _is_code(value: Any) -> bool:
     return isinstance(value, (FunctionType, staticmethod, classmethod, property))
+
+
+def holds_state(value: Any) -> bool:
+    """True for an object whose state a snapshot holds, if it has any: a container, one that tells its state,
+    or one with attributes.
+    """
+    cls: Any = type(value)
+    if cls in _CONTAINERS or _state_of("", value) is not None:
+        return True
+    return _is_followed(cls) and (hasattr(value, "__dict__") or any(slots_of(cls)))
 
 
 def _state_of(path: str, value: Any) -> Holder | None:

@@ -10,15 +10,17 @@ unless the part counts, and nothing else of the part may be seen after it:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import FrameType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import sympy
 import torch
 from torch.fx import Node
 
-from ..observing.reach import Snapshot
+from ..model_source.frames import is_own_code
+from ..observing.reach import Snapshot, holds_state
 from ..proofs.operators import draws, shared_by, written_by
 from ..torch_internals.sizes import expression_of
 from ..torch_internals.tracing import get_proxy_mode
@@ -30,14 +32,34 @@ __all__ = [
     "is_traced",
     "is_write",
     "is_written",
+    "names_of_cells",
     "node_of",
     "nodes_of_trace",
+    "unseen_state",
 ]
 
 _ADDS = frozenset({torch.index_add, torch.Tensor.index_add, torch.Tensor.index_add_})
 _SETS = frozenset({torch.Tensor.__setitem__})
 #: the functions that write to rows of a tensor
 WRITES = _ADDS | _SETS
+#: the name that a comprehension has for what it goes over
+_ITERATOR = ".0"
+#: what cannot change
+_VALUES = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    range,
+    slice,
+    BuiltinFunctionType,
+    torch.Size,
+)
+#: containers are looked into so deep
+_DEEPEST = 4
 _AUGMENTED = frozenset(
     f"__i{name}__"
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
@@ -160,18 +182,58 @@ class LivePart:
 
 
 def held_by(held: Snapshot, frame: FrameType) -> Snapshot:
-    """A snapshot of the model, with what the local names of a frame hold beside tensors and modules."""
-    values = [value for value in frame.f_locals.values() if _may_change(value)]
+    """A snapshot of the model, with what the local names of a frame hold beside tensors and modules, and
+    with the names that its functions have from elsewhere.
+    """
+    own = set(frame.f_code.co_cellvars + frame.f_code.co_freevars)
+    values: list[Any] = []
+    for name, value in frame.f_locals.items():
+        if name == _ITERATOR:
+            continue  # of a comprehension: its steps are those of the trace
+        if isinstance(value, FunctionType) and value.__closure__:
+            cells = zip(value.__code__.co_freevars, value.__closure__, strict=True)
+            values += [cell for known, cell in cells if known not in own]
+        elif _may_change(value):
+            values.append(value)
     held.holders += Snapshot.of(values, copies=False).again().holders[1:]
     return held
 
 
-def _may_change(value: Any) -> bool:
-    """True for a container, and for an object with attributes that is no tensor and no module."""
-    if isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType, FunctionType)):
+def names_of_cells(frame: FrameType) -> frozenset[str]:
+    """The local names of a frame that functions in it, or around it, may set."""
+    return frozenset(frame.f_code.co_cellvars + frame.f_code.co_freevars)
+
+
+def unseen_state(frame: FrameType) -> str:
+    """The local name of a frame that holds what may change unseen, as an iterator that does not tell where it
+    stands; empty where there is none.
+    """
+    names = (name for name in frame.f_locals if name != _ITERATOR)
+    return next((name for name in names if _is_unseen(frame.f_locals[name])), "")
+
+
+def _is_unseen(value: Any, depth: int = 0) -> bool:
+    """True for an object whose state no snapshot holds, and for a container with one."""
+    if depth > _DEEPEST or not _may_change(value):
         return False
-    is_object = hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] != "torch"
-    return is_object or isinstance(value, (list, dict, set))
+    if isinstance(value, dict):
+        return any(_is_unseen(one, depth + 1) for one in dict.values(value))
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return any(_is_unseen(one, depth + 1) for one in [*value])
+    is_stateful = hasattr(type(value), "__next__") or hasattr(type(value), "__setitem__")
+    return is_stateful and not holds_state(value)
+
+
+def _may_change(value: Any) -> bool:
+    """True for all but tensors, modules, what is code, and what stands for its value alone."""
+    kind = type(value)
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType, FunctionType, *_VALUES)):
+        return False
+    if isinstance(value, GeneratorType):
+        return not is_own_code(value.gi_code.co_filename)  # that of a loop gives its steps
+    if isinstance(value, (list, dict, set, tuple)):
+        return True
+    return kind.__module__.partition(".")[0] not in ("torch", __name__.partition(".")[0])
 
 
 def is_write(func: Callable[..., Any]) -> bool:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,7 +54,17 @@ from ..observing.reach import Snapshot
 from ..proofs.decisions import taken_by
 from ..torch_internals.sizes import ShapeEnv, SymNode, expression_of
 from ..torch_internals.trees import tree_map_only
-from .live_part import WRITES, LivePart, held_by, is_traced, is_write, is_written, node_of
+from .live_part import (
+    WRITES,
+    LivePart,
+    held_by,
+    is_traced,
+    is_write,
+    is_written,
+    names_of_cells,
+    node_of,
+    unseen_state,
+)
 from .repair import Attempt, Repair, Retry
 from .trace_mode import InVainError, Reader
 
@@ -64,6 +75,8 @@ _OF_VALUES = ("u", "zuf")
 #: a model with more branches that were traced in vain has all of them decided by values
 _MOST_DECIDED = 4
 _UNSEEN = object()
+#: how blocks begin that let errors pass
+_PASSING = ("torch.", "autocast(", "no_grad(", "record_function(")
 
 
 class NotTakenError(InVainError):
@@ -104,7 +117,7 @@ def _part_of(code: CodeType, instruction: int) -> _Part | None:
     if rest is None and skips_step(body):
         return None
     statements = body if rest is None else rest
-    is_error = any(isinstance(one, ast.Raise) for one in statements)
+    is_error = any(isinstance(one, ast.Raise) for one in statements) or _is_caught(test)
     if not statements or is_error or may_leave(statements):
         return None
     names, early = names_set(statements), read_before_set(statements)
@@ -114,6 +127,28 @@ def _part_of(code: CodeType, instruction: int) -> _Part | None:
     local = set(code.co_varnames) - set(code.co_cellvars)
     joined = lists_only_joined(test.function) & local
     return _Part(statements, (rest is None) != test.is_negated, frozenset(read), joined)
+
+
+def _is_caught(test: SourceTest) -> bool:
+    """True where the function goes on after an error in a branch: what stands behind it in a ``try``, or in a
+    ``with`` that suppresses errors, would not run.
+    """
+    around = (node for node in ast.walk(test.function) if test.branch in ast.walk(node))
+    return any(
+        (isinstance(node, ast.Try) and bool(node.handlers) and _has(node.body, test.branch))
+        or (isinstance(node, ast.With) and any(map(_may_suppress, node.items)))
+        for node in around
+    )
+
+
+def _has(statements: Sequence[ast.stmt], node: ast.AST) -> bool:
+    return any(node in ast.walk(one) for one in statements)
+
+
+def _may_suppress(item: ast.withitem) -> bool:
+    """True for a block but those of torch, which let errors pass, and ``nullcontext()``."""
+    text = ast.unparse(item.context_expr)
+    return not text.startswith(_PASSING) and "nullcontext" not in text
 
 
 def _rest_of_step(test: SourceTest) -> Sequence[ast.stmt] | None:
@@ -157,6 +192,14 @@ class _Taken:
         while frame is not None and frame is not self.frame:
             frame = frame.f_back
         return frame is not None and self.part.is_at(frame)
+
+    def is_left_by_error(self) -> bool:
+        """True where the frame is over, and did not end by a return."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        last = dis.opname[self.frame.f_code.co_code[self.frame.f_lasti]]
+        return frame is None and self.part.is_at(self.frame) and not last.startswith("RETURN")
 
     def joins(self, effect: Effect) -> bool:
         """True for tensors more in a list that is only joined, where they have no rows unless the part
@@ -262,12 +305,13 @@ class ValueBranches(Reader):
             return None
         line = line_of(frame)
         part = None if line in self._decided else _part_of(frame.f_code, frame.f_lasti)
-        if part is None or not is_traced():
+        if part is None or not is_traced() or unseen_state(frame):
             return None
         holds = condition()
         is_live = holds if part.answer else ~holds
         around = self._running[-1].live if self._running else None
-        names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
+        watched = part.names | names_of_cells(frame)
+        names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in watched}
         held = (self._held_by_model(), held_by(Snapshot(), frame))
         live = LivePart(is_live, around)
         otherwise = _solved(test if test is None or not part.answer else sympy.Not(test))
@@ -290,6 +334,8 @@ class ValueBranches(Reader):
     def _close(self, taken: _Taken) -> None:
         taken.live.close()
         self._over.append(taken)
+        if taken.is_left_by_error():
+            raise self.failed(NotTakenError(taken.line, "an error ends it"))
         n_asserted, ranges = taken.asserted
         n_now, ranges_now = _asserted(taken.live.is_live, ranges)
         if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):

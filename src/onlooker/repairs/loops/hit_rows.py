@@ -47,7 +47,7 @@ from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor
 from ...torch_internals.tracing import get_proxy_mode
-from ..live_part import WRITES, LivePart, held_by, is_write, node_of
+from ..live_part import WRITES, LivePart, held_by, is_write, node_of, unseen_state
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import InVainError, Reader
 from .hit_values import BINS, LISTS, MOVES, UNIQUE, Hits, counted
@@ -218,6 +218,8 @@ class _Visits:
         if self._names is None:
             raise self._failed("its body leaves it, or sets what other functions read")
         held = rows.held(self._frame)
+        if held is not None and (unseen := unseen_state(self._frame)):
+            raise self._failed(f"{unseen} may change unseen")
         for number, (is_live, found) in enumerate(self._steps):
             rows.number = number
             if (line, number) in rows.refused:

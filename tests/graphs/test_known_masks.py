@@ -79,3 +79,21 @@ def test_a_mask_that_is_read_elsewhere_is_compared_by_numbers() -> None:
     x, mask = torch.rand(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
     for call in ((x,), (x, mask)):
         torch.testing.assert_close(program(*call), model(*call))
+
+
+class SumsWithoutNan(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x.nansum(-1) if mask is None else (x * mask).sum(-1)
+
+
+def test_an_operator_that_leaves_out_nan_is_no_product_with_ones() -> None:
+    observer, model = InputObserver(), SumsWithoutNan()
+    with torch.no_grad(), observer(model):
+        model(torch.rand(2, 6), torch.ones(2, 6))
+        model(torch.rand(3, 5))
+    program = observer.export()
+    assert len(program.graphs) == 2
+    assert program.verify().verified
+    x = torch.tensor([[1.0, float("nan"), 3.0]])
+    for call in ((x,), (x, torch.ones(1, 3))):
+        torch.testing.assert_close(program(*call), model(*call), equal_nan=True)

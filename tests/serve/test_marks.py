@@ -39,6 +39,11 @@ class AsksForANote(torch.nn.Module):
         return x * 3 if hasattr(x, "note") else x * 2
 
 
+class LooksForANote(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if "note" in dir(x) else x * 2
+
+
 class AsksItsWeightForANote(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +114,7 @@ def test_marks_that_nothing_reads_are_free() -> None:
         (AsksForStrides(), MEMORY, rand(2, 4, 6).mT),
         (AsksForStrides(), MEMORY, rand(3, 6, 4)[1:]),
         (AsksForANote(), ATTRIBUTES, with_note(rand(2, 6, 4))),
+        (LooksForANote(), ATTRIBUTES, with_note(rand(2, 6, 4))),
     ],
 )
 def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mark: str, x: torch.Tensor) -> None:

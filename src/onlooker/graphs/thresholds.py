@@ -37,6 +37,7 @@ THRESHOLDS = frozenset(
         "fmod",
         "remainder",
     }
+    | {"nansum", "nanmean", "nanmedian", "nanquantile", "fmax", "fmin"}  # NaN is left out there
 )
 #: operators that do what others do
 _OTHER_NAMES = {"clip": "clamp"}

@@ -35,7 +35,7 @@ _IS = dis.opmap["IS_OP"]
 #: names by which code asks for the class of an object
 _CLASS_TESTS = frozenset({"isinstance", "type", "__class__"})
 #: names by which code looks through the attributes of an object
-_ATTRIBUTES = frozenset({"vars", "__dict__"})
+_ATTRIBUTES = frozenset({"vars", "dir", "__dict__", "__dir__"})
 #: how many functions of a model are read
 _MOST = 4096
 

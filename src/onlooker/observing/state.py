@@ -126,7 +126,7 @@ _WRITING = (
         "scatter_",
         "set_",
     ),
-    *("renorm_", "sign_", "neg_", "addmm_", "clip_", "clamp_min_", "clamp_max_", "trunc_", "sqrt_"),
+    *("renorm_", "sign_", "neg_", "addmm_", "clamp_min_", "clamp_max_", "trunc_", "sqrt_"),
     *("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"),
 )
 

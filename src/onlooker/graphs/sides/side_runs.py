@@ -77,8 +77,8 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
-#: other sizes of a side that are tried, up to which size where it hangs on one symbol, and on several
-_MOST_OTHERS, _MOST_BESIDE = 2, (130, 12)
+#: other sizes of a side that are tried, up to which size where the side hangs on one symbol, and on several
+_MOST_OTHERS, _BESIDE_ONE, _BESIDE_SEVERAL = 2, 130, 12
 #: what a call may leave behind for which runs without floats stand
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
@@ -189,8 +189,8 @@ class SideRuns:
         return values if all(leaf.path in values for leaf in self.search.plan.leaves) else None
 
     def _runs_after(self, call: Arguments, values: Values | None) -> WayRuns:
-        """The runs after a call, with other values than theirs where the model takes these: what it keeps may be
-        used again for calls of the same sizes.
+        """The runs after a call, of which the values are others where the model takes these: what the model keeps may
+        be used again for calls of the same sizes.
         """
         for other in () if values is None else self._other_values(values):
             with contextlib.suppress(Exception):  # the model refuses such values
@@ -360,7 +360,8 @@ class _Way:
             return
         names = {name for one in side.conditions for name in symbols_in(one.formula)}
         free = [one for one in self.plan.symbols if one.name in names - self._absent.keys()]
-        pools = [[n for n in range(2, _MOST_BESIDE[len(free) > 1]) if one.takes(n)] for one in free]
+        end = _BESIDE_ONE if len(free) == 1 else _BESIDE_SEVERAL
+        pools = [[size for size in range(2, end) if one.takes(size)] for one in free]
         n_found = 0
         for choice in sorted(product(*pools), key=sum) if len(free) < 4 else ():
             chosen = {symbol.name: size for symbol, size in zip(free, choice, strict=True)}

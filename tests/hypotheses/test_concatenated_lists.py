@@ -283,3 +283,23 @@ def test_a_list_that_is_joined_is_refused_where_an_item_cannot_be_joined(other: 
             program(xs)
         again = [rand(n, 4) for n, _ in enumerate(xs, 1)]  # what was refused is not remembered
         torch.testing.assert_close(program(again), model(again))
+
+
+class OfFeatures(torch.nn.Module):
+    """Joins features that are given in a dict, if there are some."""
+
+    def forward(self, x: torch.Tensor, given: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+        return x.sum() + torch.cat(given["rows"]).sum(0) if given else x.sum() * torch.ones(4)
+
+
+def test_a_call_without_the_dict_that_holds_a_joined_list_is_served() -> None:
+    model, observer = OfFeatures(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 5), {"rows": [torch.randn(2, 4), torch.randn(3, 4)]})
+        model(torch.randn(3, 6), {"rows": [torch.randn(4, 4)]})
+        model(torch.randn(3, 7), {})
+    program = observer.export()
+    assert program.verify().verified
+    x, rows = torch.randn(2, 8), [torch.randn(n, 4) for n in (1, 2, 3)]
+    torch.testing.assert_close(program(x, {"rows": rows}), model(x, {"rows": rows}))
+    torch.testing.assert_close(program(x, {}), model(x, {}))

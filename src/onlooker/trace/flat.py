@@ -18,6 +18,7 @@ import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
 from ..core.drawing.alike import numbered
+from ..core.errors import UsageError
 from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -348,9 +349,9 @@ class FlatRun:
     def _joined_lists(self, arguments: dict[str, Any]) -> Iterator[Reader]:
         """Puts lists that note who reads them in the places of those that are joined."""
         for path in self.lab.joined_lists:
-            if path.root not in arguments:
-                continue
-            found = path.follow(arguments)
+            found = None
+            with contextlib.suppress(UsageError):  # a call of another form
+                found = path.follow(arguments)
             if type(found) in (list, tuple) and len(found) == 1:
                 watch = JoinedList(str(path), found, partial(self._ended_branch, path))
                 path.put(arguments, noting_list(found, watch))

@@ -27,6 +27,7 @@ from ..patches.swap import swapped
 from ..proofs.operators import facts_of
 from ..torch_internals.fake_tensors import FakeTensor, in_kernel_invocation_manager
 from ..torch_internals.graph_modules import nodes_of
+from ..torch_internals.modes import WithoutFunctions
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import free_unbacked_symbols
 from ..torch_internals.tracing import proxy_tensor
@@ -247,7 +248,9 @@ class Blank:
         """The shape of a tensor; None for one that is more than its shape and its values."""
         is_real = type(tensor) is torch.Tensor and tensor.layout is torch.strided
         is_real = is_real and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
-        if tensor.requires_grad or not (is_real or _shows_its_shape(tensor)):
+        with WithoutFunctions():  # the model does not ask
+            is_recorded = tensor.requires_grad
+        if is_recorded or not (is_real or _shows_its_shape(tensor)):
             return None
         return cls._of(tensor)
 

@@ -349,7 +349,7 @@ class FlatRun:
     def _joined_lists(self, arguments: dict[str, Any]) -> Iterator[Reader]:
         """Puts lists that note who reads them in the places of those that are joined."""
         for path in self.lab.joined_lists:
-            found = None
+            found: Any = None
             with contextlib.suppress(UsageError):  # a call of another form
                 found = path.follow(arguments)
             if type(found) in (list, tuple) and len(found) == 1:

@@ -97,9 +97,8 @@ class Kept:
         with contextlib.suppress(Exception):  # a call that only the first state takes
             run_again()
         effects = list(after.effects())
-        for (
-            change
-        ) in effects:  # a tensor that the first run put there, and the second one writes to
+        # a tensor that the first run put there, and the second one writes to
+        for change in effects:
             if change.is_write and change.place in first:
                 self.counted[change.place] = self.changes[change.place]
         for path, change in _unwritten(effects).items():

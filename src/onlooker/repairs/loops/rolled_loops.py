@@ -94,7 +94,7 @@ from ...torch_internals.tracing import (
     trace_environment,
 )
 from ...torch_internals.trees import tree_leaves, tree_map_only
-from ..numbers.range_tensors import RangeTensors
+from ..numbers.range_tensors import RangeTensors, with_tensors
 from ..numbers.repeated_lists import SizedList, repeated_item, values_of
 from ..numbers.size_ints import RangeOfSizes, is_sized, length_of, wants_int_first
 from ..repair import OF_BOTH, OF_FIRST, OF_LAST, Attempt, Repair, Retry
@@ -138,8 +138,8 @@ _CUTS = (torch.split, torch.Tensor.split, *_CHUNKS)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _OF_NUMBERS = (torch.tensor, torch.as_tensor)
 #: what takes a tensor apart, makes a list of its numbers, or reads such a list
-_OF_LISTS = frozenset((*_SPLITS, *_CUTS, *_JOINS, *_OF_NUMBERS, torch.Tensor.tolist))
-_OF_LISTS |= {torch.Tensor.__getitem__}
+_READS = (torch.Tensor.tolist, torch.Tensor.__getitem__)
+_OF_LISTS = frozenset((*_SPLITS, *_CUTS, *_JOINS, *_OF_NUMBERS, *_READS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -729,11 +729,8 @@ class RolledLoops(Reader):
         if func in _OF_NUMBERS and is_outside and kwargs.keys() <= {"dtype", "device"}:
             return self._numbers(*args, **kwargs)
         if func is torch.Tensor.__getitem__ and is_outside:
-            places = args[1] if isinstance(args[1], tuple) else (args[1],)
-            found = [self._numbers(place) for place in places]
-            if any(one is not None for one in found):
-                pairs = zip(found, places, strict=True)
-                return args[0][tuple(place if one is None else one for one, place in pairs)]
+            chosen = with_tensors(args[1], self._numbers)
+            return None if chosen is None else args[0][chosen]
         return None
 
     def _numbers(self, values: Any, *args: Any, **options: Any) -> torch.Tensor | None:

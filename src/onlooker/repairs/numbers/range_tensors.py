@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import builtins
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -31,7 +31,7 @@ from ...model_source.frames import looked_up
 from ...model_source.source_tests import expressions_around
 from .size_ints import RangeOfSizes
 
-__all__ = ["LIST_TAKERS", "RangeTensors", "hint_of"]
+__all__ = ["LIST_TAKERS", "RangeTensors", "hint_of", "with_tensors"]
 
 #: the functions that make a tensor of a list
 LIST_TAKERS = (torch.tensor, torch.as_tensor)
@@ -95,12 +95,7 @@ class RangeTensors:
 
     def chosen(self, index: Any) -> Any:
         """Returns the index of a tensor with a tensor in the place of such a list; None where there is none."""
-        places = index if isinstance(index, tuple) else (index,)
-        found = [self.tensor(place, {}) for place in places]
-        if all(one is None for one in found):
-            return None
-        pairs = zip(found, places, strict=True)
-        return tuple(place if one is None else one for one, place in pairs)
+        return with_tensors(index, lambda place: self.tensor(place, {}))
 
     def takes(self, items: Any, options: dict[str, Any]) -> bool:
         """True for a list that has all items of ranges, in order or backwards, and plain ints, and that
@@ -124,6 +119,16 @@ class RangeTensors:
         for numbers in self._waiting:
             builtins.int(numbers.count)
         self._waiting.clear()
+
+
+def with_tensors(index: Any, made_of: Callable[[Any], torch.Tensor | None]) -> Any:
+    """Returns the index of a tensor with what a function makes of its parts; None where it makes nothing of any."""
+    places = index if isinstance(index, tuple) else (index,)
+    found = [made_of(place) for place in places]
+    if all(one is None for one in found):
+        return None
+    pairs = zip(found, places, strict=True)
+    return tuple(place if one is None else one for one, place in pairs)
 
 
 def _parts_of(items: Sequence[Any]) -> list[Any] | None:

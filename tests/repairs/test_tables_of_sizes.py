@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -179,3 +179,55 @@ def test_what_a_table_had_before_the_model_was_watched_is_compared_with_the_size
             program(torch.randn(2, length, 4))
     x = torch.randn(3, 7, 4)
     torch.testing.assert_close(program(x), model(x))
+
+
+#: a table of a file, which all models of it share
+SHARED: Table = {}
+
+
+class WithTableOfFile(WithTable):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x) * self.rows(SHARED, x)
+
+
+@pytest.fixture
+def shared() -> Iterator[Table]:
+    SHARED.clear()
+    yield SHARED
+    SHARED.clear()
+
+
+@pytest.mark.parametrize("rows", [asked_first, got, tried, of_two_sizes])
+def test_a_table_of_the_file_holds_for_all_sizes(shared: Table, rows: Callable[..., Any]) -> None:
+    model = WithTableOfFile(rows)
+    program = exported(model, (2, 5))
+    held = dict(shared)
+    assert program.verify().verified
+    assert shared is SHARED
+    assert type(shared) is dict
+    assert [*shared] == [*held]
+    assert all(shared[key] is held[key] for key in held)
+    for batch, length in ((2, 5), (2, 9), (4, 3), (2, 9)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize("rows", [of_inputs, of_more_than_its_key, counted, told_apart, gone_over])
+def test_a_table_of_the_file_of_something_else_is_not_verified_for_other_sizes(
+    shared: Table, rows: Callable[..., Any]
+) -> None:
+    program = exported(WithTableOfFile(rows), (2, 5))
+    if program.verify().verified:
+        with pytest.raises(RejectedCallError):
+            program(torch.randn(2, 9, 4))
+
+
+def test_what_another_model_put_into_a_table_of_the_file_is_compared_with_the_size(
+    shared: Table,
+) -> None:
+    shared[9] = torch.ones(9, 1)
+    program = exported(WithTableOfFile(asked_first), (2, 5))
+    assert program.verify().verified
+    assert [*shared] == [9, 5]
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 9, 4))

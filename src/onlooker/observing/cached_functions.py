@@ -28,7 +28,13 @@ from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["Cache", "cache_reads_are_told", "named_caches", "without_remembered_fakes"]
+__all__ = [
+    "Cache",
+    "cache_reads_are_told",
+    "named_caches",
+    "spaces_of_source",
+    "without_remembered_fakes",
+]
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
 Table: TypeAlias = "dict[Any, Any] | list[Any]"
@@ -88,6 +94,11 @@ def named_caches(model: Any, instead: Callable[[Cache], Callable[..., Any]]) -> 
         for owner, name, cache in _named(_sources_of(model)):
             stack.enter_context(swapped(owner, name, instead(cache)))
         yield
+
+
+def spaces_of_source(model: Any) -> dict[str, dict[str, Any]]:
+    """Returns what each file of a model has, by name: those of its classes, and of the functions that they use."""
+    return {name: vars(sys.modules[name]) for name in _sources_of(model) if name in sys.modules}
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 compared by value.
 
 A path is written as Python has it, ``encoder.layers.0.conv.last_frames``: the name of the module,
-and the name of the attribute or buffer.
+and the name of the attribute or buffer. A dict of a file of the model is ``package.layers:MASKS``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.nodes import ATOMS
 from ..pytrees.open import open_tree
+from .cached_functions import spaces_of_source
 
 __all__ = [
     "Contents",
@@ -98,10 +99,16 @@ def held_values(model: Any) -> dict[str, Any]:
 
 def plain_values(model: Any) -> dict[str, Any]:
     """The plain attributes of a model, of its submodules and of their helpers, by path: numbers, flags, text, tuples,
-    tensors and buffers, and the contents of lists and dicts. The mode is the user's own choice, and may change after
-    watching.
+    tensors and buffers, and the contents of lists and dicts. So are the dicts that the model's files name. The mode
+    is the user's own choice, and may change after watching.
     """
-    return {
+    in_files = {
+        f"{file}:{name}": Contents(value, _items_of(value))
+        for file, space in spaces_of_source(model).items()
+        for name, value in space.items()
+        if type(value) is dict and len(value) <= _MOST_ITEMS and not name.startswith("__")
+    }
+    return in_files | {
         f"{prefix}.{name}" if prefix else name: (
             value if isinstance(value, _PLAIN) else Contents(value, _items_of(value))
         )
@@ -228,6 +235,9 @@ def values_at(model: Any, paths: Iterable[str]) -> dict[str, Any]:
 
 def _table(model: Any, path: str) -> tuple[dict[str, Any], str]:
     """The dict that holds an attribute, and its name; an empty one where its module is gone."""
+    file, _, named = path.rpartition(":")
+    if file in sys.modules:
+        return vars(sys.modules[file]), named
     prefix, _, name = path.rpartition(".")
     owner = model
     for part in prefix.split(".") if prefix else ():

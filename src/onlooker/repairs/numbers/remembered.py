@@ -143,7 +143,10 @@ class TablesOfSizes:
     def __enter__(self) -> TablesOfSizes:
         found = values_at(self._model, self._paths)
         self._held = {path: table for path, table in found.items() if type(table) is dict}
-        self._tables = {path: _Table(table) for path, table in self._held.items()}
+        tables = {
+            id(table): _Table(table) for table in self._held.values()
+        }  # of any number of names
+        self._tables = {path: tables[id(table)] for path, table in self._held.items()}
         put_values(self._model, self._tables, self._tables)
         return self
 

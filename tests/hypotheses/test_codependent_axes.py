@@ -193,3 +193,33 @@ def test_an_int_that_stands_elsewhere_is_the_size_by_chance(shift: int) -> None:
 def test_a_number_beside_rows_that_it_does_not_count_stays() -> None:
     (plan,) = watched(Counts(), {"x": random(2, 3, 4), "state": State(random(2, 8, 4), 5)}).plans()
     assert plan.leaf("state.count").constant is not None
+
+
+class WithPrompt(torch.nn.Module):
+    """Attends to a prompt, which all steps have, and to the tokens after it."""
+
+    def forward(self, x: torch.Tensor, past: dict[str, Any], mask: torch.Tensor | None = None) -> Any:
+        layer = past["layers"][0]
+        keys = torch.cat([layer["keys"], x], 1)
+        prompt = layer["prompt"].narrow(1, 0, layer["length"])
+        scores = x @ torch.cat([prompt, keys], 1).mT
+        return scores if mask is None else scores * mask.unsqueeze(1)
+
+
+def after_prompt(prompt: int, past: int, *, masked: bool, batch: int = 2) -> dict[str, Any]:
+    layer = {"keys": random(batch, past, 8), "prompt": random(batch, prompt, 8), "length": prompt}
+    mask = {"mask": random(batch, prompt + past + 1)} if masked else {}
+    return {"x": random(batch, 1, 8), "past": {"layers": [layer]}, **mask}
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["alone", "with a mask"])
+def test_a_prompt_that_all_steps_have_and_that_a_number_counts_may_have_another_length(masked: bool) -> None:
+    observer, model = InputObserver(), WithPrompt().eval()
+    with observer(model), torch.no_grad():
+        for past in (1, 2, 3):
+            model(**after_prompt(6, past, masked=masked))
+    program = observer.export()
+    assert program.verify().verified
+    for prompt, past, batch in ((9, 4, 3), (3, 2, 1)):
+        call = after_prompt(prompt, past, masked=masked, batch=batch)
+        torch.testing.assert_close(program(**call), model(**call))

@@ -365,7 +365,7 @@ def test_only_first_dimensions_may_be_a_batch(text: str, expected: bool) -> None
 
 def test_the_families_have_names_of_their_own_and_simple_ones_come_first() -> None:
     names = [family.name for family in FAMILIES]
-    assert names == ["sum", "offset", "multiple", "difference", "product", "minimum", "division"]
+    assert names == ["sum", "offset", "multiple", "difference", "product", "minimum", "division", "sum and 1"]
 
 
 # mining

@@ -16,7 +16,7 @@ from ...infer.relations import group_equal
 from ...infer.samples import Table
 from ..overrides import Overrides
 
-__all__ = ["batches", "by_size", "is_persistent_state", "parts", "sides", "size_of", "still_axes"]
+__all__ = ["batches", "by_size", "parts", "persistent_state", "sides", "size_of", "still_axes"]
 
 #: a container deeper than this, ``past.layers[0]``, holds the state of a layer
 _DEPTH_OF_STATE = 2
@@ -43,11 +43,11 @@ def still_axes(table: Table, base: Values, overrides: Overrides) -> list[Axis]:
     for axis in still:
         if axis.dim is not None and isinstance(base.get(axis.path), torch.Tensor):
             tensors.append(axis)
-            sizes_in_containers.add((_container(axis), size_of(axis, base)))
+            sizes_in_containers.add(_sized(axis, base))
     counts: list[Axis] = []
     for axis in still:
         is_inside = axis.dim is None and axis.path in base and len(axis.path.entries) > 1
-        if is_inside and (_container(axis), size_of(axis, base)) in sizes_in_containers:
+        if is_inside and _sized(axis, base) in sizes_in_containers:
             counts.append(axis)
     return [*tensors, *counts]
 
@@ -134,13 +134,22 @@ def sides(axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
     return found_sides
 
 
-def is_persistent_state(axis: Axis, table: Table, base: Values) -> bool:
-    """True where a change says little: a size of 1 inside, or the state of a layer that kept its
-    size over calls.
+def persistent_state(still: Sequence[Axis], table: Table, base: Values) -> frozenset[Axis]:
+    """The axes of which a change says little: those of size 1 inside, and those of the state of a layer that kept
+    their size over calls, and that no int beside them counts.
     """
-    if axis.dim == 0:
-        return False
-    if size_of(axis, base) < 2:
-        return True
-    n_calls = sum(size is not None for size in table.column(axis))
-    return n_calls > 1 and len(axis.path.entries) > _DEPTH_OF_STATE
+    counted = {_sized(axis, base) for axis in still if axis.dim is None}
+
+    def kept_its_size(axis: Axis) -> bool:
+        n_calls = sum(size is not None for size in table.column(axis))
+        is_of_layer = len(axis.path.entries) > _DEPTH_OF_STATE
+        return n_calls > 1 and is_of_layer and _sized(axis, base) not in counted
+
+    return frozenset(
+        axis for axis in still if axis.dim != 0 and (size_of(axis, base) < 2 or kept_its_size(axis))
+    )
+
+
+def _sized(axis: Axis, base: Values) -> tuple[tuple[Any, ...], int]:
+    """The container of a leaf, and the size of its axis."""
+    return _container(axis), size_of(axis, base)

@@ -3,16 +3,21 @@
 A mask over past and new tokens, of one call: the model takes it too long, and too short, and
 nothing says that its length is their sum. The surplus of the mask changes the output only when the
 tokens grow too: the axes are co-dependent, and the axis of the tokens is the driver.
+
+In calls of decoding the mask grows with the past, and is longer than the past by the length of a prompt that all
+calls have: it is co-dependent with what holds the prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from ...core.experiment import Experiment, FindingKind
 from ...core.spec import Axis
-from ...infer.samples import Row
+from ...infer.relations import group_equal, shared
+from ...infer.samples import Row, Table
 from .trials import AxisTrials
 
 __all__ = ["with_codependent_axes"]
@@ -37,24 +42,26 @@ class _Change:
 
 
 def with_codependent_axes(
-    trials: AxisTrials, rows: Sequence[Row], left: Collection[Axis]
+    trials: AxisTrials, rows: Sequence[Row], left: Collection[Axis], table: Table
 ) -> tuple[list[Row], set[Axis]]:
     """The rows, in which co-dependent axes have changed as well, and all co-dependent axes and
     their drivers.
 
     ``left`` are the axes that did not change alone: a class of them may change with its
-    co-dependent axes. A row that the model refuses with its co-dependent axes is left out, and so
-    are those in which one changed alone.
+    co-dependent axes; and so may axes that the ``table`` has as others and a number. A row that the
+    model refuses with its co-dependent axes is left out, and so are those in which one changed
+    alone.
 
     :raises SpentError: when the budget has ended
     """
     by_label = {record.label: record for record in trials.records if record.label}
     accepted = [_Change(by_label[row.label], row) for row in rows]
-    refused = [
+    refused_with_others = [
         _Change(record)
         for record in trials.records
-        if record.finding.kind is FindingKind.REFUSED and set(record.axes) <= set(left)
+        if record.finding.kind is FindingKind.REFUSED and set(record.axes) & set(left)
     ]
+    refused = [change for change in refused_with_others if set(change.axes) <= set(left)]
     found: set[Axis] = set()
     for axes in list(_candidates(trials, accepted, refused, left)):
         if found & {*axes}:
@@ -66,7 +73,26 @@ def with_codependent_axes(
         found |= {*axes}
         for driver in drivers:
             found |= {*driver.axes}
+    for axes, number in _sums(table):
+        drivers = [
+            change
+            for change in _drivers(trials, axes, [*accepted, *refused_with_others])
+            if 1 < trials.size(change.axes[0]) <= number
+        ]
+        accepted = _moved_together(trials, axes, drivers, accepted)
+        for driver in drivers:
+            found |= {*driver.axes}
     return [change.row for change in accepted if change.row is not None], found
+
+
+def _sums(table: Table) -> Iterator[tuple[tuple[Axis, ...], int]]:
+    """The axes that are longer than others by a number, the same in all calls, and this number."""
+    columns = [column for column in group_equal(table) if not column.is_first]
+    for longer, other in permutations(columns, 2):
+        rows = shared(longer, other)
+        numbers = {one - two for one, two in rows}
+        if len(rows) > 1 and len(numbers) == 1 and min(numbers) > 1:
+            yield longer.axes, min(numbers)
 
 
 def _candidates(

@@ -32,7 +32,7 @@ from ..family import Family
 from ..overrides import PINNED
 from .across_arguments import cross_argument_classes, multiples
 from .batch import BatchSearch
-from .classes import by_size, is_persistent_state, parts, still_axes
+from .classes import by_size, parts, persistent_state, still_axes
 from .codependent import with_codependent_axes
 from .least_sizes import LeastSizes, record_size
 from .steps import least_step, likely_steps
@@ -132,9 +132,7 @@ class _Search:
         self._draft, self._overrides = draft, draft.overrides
         self._table = draft.table
         self.still = still_axes(self._table, base, self._overrides)
-        self.state = frozenset(
-            axis for axis in self.still if is_persistent_state(axis, self._table, base)
-        )
+        self.state = persistent_state(self.still, self._table, base)
         self.found: set[Axis] = set()
         self.rows: list[Row] = []
         self._batch: BatchSearch | None = None
@@ -189,9 +187,13 @@ class _Search:
             if self._is_open(left):
                 self._try_likely_steps(left)
         unmatched = [axis for axis in self.still if self._is_left(axis)]
-        rows, codependent = with_codependent_axes(self.trials, self.rows[n_batch_rows:], unmatched)
+        rows, codependent = with_codependent_axes(
+            self.trials, self.rows[n_batch_rows:], unmatched, self._table
+        )
         self.rows[n_batch_rows:] = rows
         self.found |= codependent
+        for axis in codependent:  # the least size of one alone says nothing of them together
+            self._least.lows.pop(axis, None)
         self._try_pairs()
         self._try_cross_argument_classes()
         self._try_multiples()

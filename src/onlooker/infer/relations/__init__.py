@@ -17,7 +17,7 @@ other, and an experiment with the model decides (:mod:`onlooker.hypotheses`).
 
 from __future__ import annotations
 
-from .base import Column, evidence
+from .base import Column, evidence, shared
 from .difference import FixedDifference
 from .divisible import step_of
 from .division import Division
@@ -38,6 +38,7 @@ __all__ = [
     "RelationFamily",
     "evidence",
     "group_equal",
+    "shared",
     "step_of",
     "varies",
 ]
@@ -50,6 +51,7 @@ FAMILIES: tuple[RelationFamily, ...] = (
     Product(),
     Minimum(),
     Division(),
+    Total(1),
 )
 
 #: with less evidence, for the model to judge where fresh sizes show that something is missing

@@ -119,7 +119,7 @@ def watched(model: torch.nn.Module, calls: list[tuple[Any, ...]]) -> Program:
     return observer.export()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("model", "call", "unseen"),
     [

@@ -188,7 +188,7 @@ def is_told(planted: Planted, calls: list[dict[str, int]]) -> bool:
     return all(side == {True, False} for side in sides)
 
 
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=12)
 @given(recorded(("product", "minimum", "division", "sum", "equal"), 6))
 def test_products_windows_and_strides_are_told_by_six_calls_and_probes(
     case: tuple[Planted, list[dict[str, int]]],

@@ -681,6 +681,7 @@ def test_where_generate_passed_a_wrapper_the_model_inside_is_named() -> None:
     assert caught.value.hint.startswith(text)
 
 
+@pytest.mark.slow
 @of_peft
 def test_a_wrapper_with_lora_generates_on_the_program_of_the_model_inside() -> None:
     model, observer = adapted(), InputObserver()

@@ -33,7 +33,8 @@ def test_a_program_that_froze_its_objects_has_them_frozen_still() -> None:
         frozen = gc.get_freeze_count()
         with collecting_new_objects():
             pass
-        assert gc.get_freeze_count() >= frozen > 0
+        assert frozen > 1000
+        assert gc.get_freeze_count() > 0.9 * frozen  # other threads may let go of a few
     finally:
         gc.unfreeze()
 

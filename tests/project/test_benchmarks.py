@@ -140,6 +140,7 @@ def test_the_guards_of_many_inputs_ask_for_no_second_export(script, monkeypatch)
     assert not any("without guards" in note for note in run.program.graphs[0].notes)
 
 
+@pytest.mark.slow
 def test_the_exports_of_a_pipeline_can_be_made_again(script):
     subjects, exports, export = script("subjects"), script("exports"), script("export")
     subject = next(subjects.subjects(quick=True))

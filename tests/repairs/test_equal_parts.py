@@ -270,7 +270,7 @@ def test_chunks_of_a_batch_are_served_at_any_length(kind: type[InChunks], watche
 
 @pytest.mark.parametrize("kind", [*WATCHED, AnyMore, Counted, WrittenParts, Strided, *BY_VIEWS])
 @pytest.mark.parametrize("lengths", [(12, 20), (8, 16), (11, 18), (4, 9)], ids=str)
-@pytest.mark.one_in(13)
+@pytest.mark.one_in(20)
 def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -290,12 +290,12 @@ def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[in
 class ManyLoops(nn.Module):
     """Chunks of several lengths, one after the other, of which some steps write to what was there before."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layer, self.sizes = nn.Linear(4, 4), sizes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for size in (8, 7, 6):
+        for size in self.sizes:
             x = torch.cat([self.layer(x[i : i + size]) for i in range(0, x.shape[0], size)], 0)
         for i in range(0, x.shape[0], 5):
             x = x + self.layer(x[i : i + 5]).sum(0)
@@ -305,10 +305,17 @@ class ManyLoops(nn.Module):
         return x * total[:, None]
 
 
-@pytest.mark.parametrize("watched", [(3, 30), pytest.param((8, 16), marks=pytest.mark.slow)])
-def test_many_loops_of_which_some_stay_are_exported(watched: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "watched"),
+    [
+        ((8,), (8, 16)),
+        pytest.param((8, 7, 6), (3, 30), marks=pytest.mark.slow),
+        pytest.param((8, 7, 6), (8, 16), marks=pytest.mark.slow),
+    ],
+)
+def test_many_loops_of_which_some_stay_are_exported(sizes: tuple[int, ...], watched: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    model, observer = ManyLoops().eval(), InputObserver()
+    model, observer = ManyLoops(sizes).eval(), InputObserver()
     with torch.no_grad(), observer(model):
         for rows in watched:
             model(torch.randn(rows, 4) * 0.1)

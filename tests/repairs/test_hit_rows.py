@@ -258,7 +258,7 @@ def of_columns(self: Experts, x: torch.Tensor, weights: torch.Tensor, mask: torc
     [of_changed_values, of_sums, of_columns, counted, listed, scaled, last, first, chained, after_all, remade],
     ids=lambda run: run.__name__,
 )
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 def test_a_loop_of_which_more_is_seen_is_that_of_python(run: Callable[..., Any]) -> None:
     model = Experts(run)
     try:

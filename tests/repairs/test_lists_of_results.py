@@ -310,7 +310,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
     return model, observer.export()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "run",
     runs(

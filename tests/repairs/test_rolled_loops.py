@@ -347,7 +347,7 @@ OF_TWO = (the_first_is_given, grown_from_none, joined_to_the_first, the_best_pat
     [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
     ids=ROLLED,
 )
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(7)
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
@@ -723,7 +723,7 @@ def exported_way(run: Callable[..., object]) -> tuple[Loop, Program]:
     return model, exported(model)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
     model, program = exported_way(run)

@@ -542,7 +542,7 @@ def test_a_file_of_onnx_computes_the_same() -> None:
 
 
 @pytest.mark.parametrize("run", FOOLING, ids=lambda run: run.__name__)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(7)
 def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -526,13 +526,13 @@ def is_found_by_a_search(case: Case) -> bool:
 
 def test_the_grid_finds_what_a_search_finds() -> None:
     found, missed = 0, []
-    for number in range(80):
+    for number in range(40):
         case = case_of(7, number)
         if trusting(case).source != case.source and is_found_by_a_search(case):
             found += 1
             if not is_found_by_the_grid(case):
                 missed.append(case.source)
-    assert found >= 25
+    assert found >= 12
     assert not missed, "\n\n".join(missed)
 
 

@@ -149,6 +149,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_grouped_mm_of_torch_in_all_its_layouts(layout: str) -> None:
     first, second = LAYOUTS[layout]

@@ -235,6 +235,7 @@ def test_the_root_logger_stays_as_it_is(llama: tuple[Any, Program], monkeypatch:
     assert root.level == level
 
 
+@pytest.mark.slow
 def test_half_precision_keeps_the_cache_as_it_is(llama: tuple[Any, Program]) -> None:
     program = llama[1].to("onnx", precision="fp16", in_place_cache=True)
     assert program.verify(atol=5e-3, agreement=0.9).verified, program.report.text()

@@ -483,7 +483,7 @@ def _watched_drawing(model: Draws) -> InputObserver:
     return observer
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(name: str) -> None:
     model = Draws(ALIKE[name]).eval()
@@ -494,7 +494,7 @@ def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(
 
 
 @pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DECIDING)
 def test_a_random_number_that_may_decide_is_state(name: str) -> None:
     with pytest.raises(ExportError, match=r"changes what it reads,.*random"):

@@ -17,7 +17,7 @@ from ..core.call import Arguments
 from ..core.path import Path
 from ..core.structure import Tree
 from ..observing.effects import Effect, HeldTree
-from ..pytrees.adopt import Place, placed
+from ..pytrees.adopt import Place, can_change, placed
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.open import is_model_output, open_tree
@@ -42,11 +42,13 @@ class ArgumentEffects:
 
 def objects_in(values: Mapping[str, Any]) -> dict[str, Tree[Any]]:
     """The arguments that a method can change and that hold tensors, opened: objects, lists and
-    dicts, no caches.
+    dicts, tuples with these, no caches.
     """
     found = {}
     for name, value in values.items():
-        if isinstance(value, (torch.Tensor, tuple)) or is_cache(value) or is_model_output(value):
+        if isinstance(value, torch.Tensor) or is_cache(value) or is_model_output(value):
+            continue
+        if isinstance(value, tuple) and not can_change(value):
             continue
         tree = open_tree(value)
         if not tree.structure.is_leaf and any(

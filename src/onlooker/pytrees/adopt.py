@@ -24,6 +24,7 @@ __all__ = [
     "adopt",
     "adopted",
     "caches_in",
+    "can_change",
     "give_back",
     "holds_numbers",
     "made_at",
@@ -138,12 +139,24 @@ def placed(result: Any, value: Any) -> Place | None:
 
 
 def holds_numbers(value: Any) -> bool:
-    """True for a list or dict without tensors. What a call does to it costs a graph no tensor more: it is
-    brought to its new state for the caller, also where the result has it.
+    """True for a list or dict without tensors, and a tuple of such. What a call does to it costs a graph
+    no tensor more: it is brought to its new state for the caller, also where the result has it.
     """
-    if not isinstance(value, (list, dict)) or is_cache(value):
+    if not isinstance(value, (list, dict, tuple)) or is_cache(value) or not can_change(value):
         return False
     return not any(isinstance(leaf, torch.Tensor) for leaf in open_tree(value).leaves)
+
+
+def can_change(value: Any) -> bool:
+    """True for a container that a call can change, and for a tuple that holds one: not for the tuple
+    itself, nor for tensors and other leaves.
+
+    >>> can_change([1]), can_change((1, 2)), can_change((1, {"n": 1}))
+    (True, False, True)
+    """
+    if isinstance(value, tuple):
+        return any(map(can_change, tuple.__iter__(value)))
+    return _children(value) is not None
 
 
 def made_at(result: Any, place: Place) -> Any:
@@ -174,13 +187,20 @@ def give_back(given: Any, made: Any, written: Collection[Path]) -> bool:
     return take_over(given, made, written) is given
 
 
-def take_over(given: Any, made: Any, written: Collection[Path], path: Path | None = None) -> Any:
+def take_over(
+    given: Any,
+    made: Any,
+    written: Collection[Path],
+    here: Path = Path(),  # noqa: B008  # a frozen value
+    *,
+    in_tuples: bool = True,
+) -> Any:
     """``given`` with the state of ``made``, which is opened alike; ``made`` itself for what cannot
     be changed.
 
-    The tensors at ``written`` stay where they are, and get the new values.
+    The tensors at ``written`` stay where they are, and get the new values. ``in_tuples`` is True
+    where nothing but tuples is around ``given``, in which no call can put something else.
     """
-    here = Path() if path is None else path
     if isinstance(given, torch.Tensor):
         return _moved(given, made) if here in written else made
     new = None if given is made or type(given) is not type(made) else _children(made)
@@ -189,13 +209,12 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
     known = _children(given) or {}
     for entry, child in new.items():
         if entry in known:
-            new[entry] = take_over(known[entry], child, written, here / entry)
-    if type(given) is tuple:
+            fixed = in_tuples and isinstance(given, tuple)
+            new[entry] = take_over(known[entry], child, written, here / entry, in_tuples=fixed)
+    if isinstance(given, tuple):
+        # in a tuple that is an argument, as ``*args`` is, stand the leaves of the caller
         pairs = zip(given, new.values(), strict=False)
-        # in a tuple that is an argument, as ``*args`` is, stand the tensors of the caller
-        stays = [
-            old is now or (path is None and isinstance(old, torch.Tensor)) for old, now in pairs
-        ]
+        stays = [old is now or (in_tuples and _children(old) is None) for old, now in pairs]
         return given if len(given) == len(made) and all(stays) else made
     if type(given) is list:
         given[:] = new.values()
@@ -213,8 +232,8 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
 
 
 def _children(value: Any) -> dict[Entry, Any] | None:
-    """Returns the children of a container, by the steps to them; None for a leaf."""
+    """Returns the children of a container, by the steps to them; None for a leaf, as a slice is."""
     if isinstance(value, dict):
         return {Key(key): child for key, child in value.items()}
-    opened = take_apart(value)
+    opened = None if isinstance(value, slice) else take_apart(value)
     return None if opened is None else dict(opened.children)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import array
+import io
+import math
+import queue
+import random
 from collections.abc import Callable
+from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -154,7 +161,85 @@ class PutsBeforeItsLoop(torch.nn.Module):
 
 @pytest.mark.parametrize("kind", ["object", "layer", "set"])
 def test_a_loop_that_counts_in_what_the_call_made_stays(kind: str) -> None:
-    observer, model = InputObserver(), PutsBeforeItsLoop(kind)
+    _is_right_or_refused(PutsBeforeItsLoop(kind))
+
+
+def at_a_tensor(tensor: Any) -> None:
+    tensor.calls = getattr(tensor, "calls", 0) + 1
+
+
+def at_a_module(tensor: Any) -> None:
+    math.calls += 1  # type: ignore[attr-defined]
+
+
+def by_writes(tensor: Any) -> None:
+    tensor += 1
+
+
+def in_a_file(tensor: Any) -> None:
+    tensor.file.write("a")
+
+
+def in_numbers(tensor: Any) -> None:
+    tensor.numbers[0] += 1
+
+
+def in_a_queue(tensor: Any) -> None:
+    tensor.queue.put(1)
+
+
+def by_draws(tensor: Any) -> None:
+    random.random()
+
+
+def by_draws_of_its_own(tensor: Any) -> None:
+    tensor.generator.random()
+
+
+#: how steps count, and what reads the count
+COUNTS: dict[Callable[[Any], None], Callable[[Any], Any]] = {
+    at_a_tensor: lambda tensor: tensor.calls,
+    at_a_module: lambda _: math.calls,  # type: ignore[attr-defined]
+    by_writes: lambda tensor: tensor._version,
+    in_a_file: lambda tensor: tensor.file.tell(),
+    in_numbers: lambda tensor: tensor.numbers[0],
+    in_a_queue: lambda tensor: tensor.queue.qsize(),
+    by_draws: lambda _: _number_of_draw(random.random(), random.Random(0)),
+    by_draws_of_its_own: lambda tensor: _number_of_draw(tensor.generator.random(), numpy.random.default_rng(0)),
+}
+
+
+def _number_of_draw(drawn: float, source: Any) -> int:
+    return [source.random() for _ in range(140)].index(drawn)
+
+
+class CountsElsewhere(torch.nn.Module):
+    """Counts its steps in what is no container, no object of the model and no name of the frame."""
+
+    def __init__(self, count: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tensor: Any = torch.zeros(1)
+        tensor.file, tensor.numbers = io.StringIO(), array.array("i", [0])
+        tensor.queue, tensor.generator = queue.SimpleQueue(), numpy.random.default_rng(0)
+        math.calls = 0  # type: ignore[attr-defined]
+        random.seed(0)
+        state = torch.zeros_like(x[:, 0])
+        for row in x.unbind(1):
+            state = torch.tanh(state + row)
+            self.count(tensor)
+        return state * 2 if COUNTS[self.count](tensor) % 32 == 0 else state
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_loop_that_counts_elsewhere_stays(count: Callable[[Any], None]) -> None:
+    _is_right_or_refused(CountsElsewhere(count))
+
+
+def _is_right_or_refused(model: torch.nn.Module) -> None:
+    observer = InputObserver()
     with observer(model), torch.no_grad():
         model(torch.randn(2, 5, 3))
         model(torch.randn(2, 9, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import warnings
 from collections import deque
@@ -473,11 +474,35 @@ def catches_the_error_of_a_function(self: Model, x: torch.Tensor) -> Any:
     return x
 
 
+def writes_to_a_file(self: Model, x: torch.Tensor) -> Any:
+    file = io.StringIO()
+    if (x > 2).any():
+        file.write("a")
+        x = x * 2
+    return x + file.tell()
+
+
+def marks_a_tensor(self: Model, x: torch.Tensor) -> Any:
+    other: Any = torch.zeros(1)
+    if (x > 2).any():
+        other.marked = True
+        x = x * 2
+    return x + hasattr(other, "marked")
+
+
+def counts_writes(self: Model, x: torch.Tensor) -> Any:
+    other = torch.zeros(1)
+    if (x > 2).any():
+        other.add_(1)
+        x = x * 2
+    return x + other._version
+
+
 #: bodies with Python state that is no attribute, no list and no dict
 UNSEEN = (
     *(goes_on_with_an_iterator, goes_on_with_pairs, goes_on_with_pairs_in_a_dict, goes_on_with_a_generator),
     *(takes_from_a_deque, sets_a_byte, sets_a_number_of_an_array, sets_a_slot, fills_a_list_of_a_tuple),
-    *(counts_in_a_function, counts_in_a_function_of_elsewhere),
+    *(counts_in_a_function, counts_in_a_function_of_elsewhere, writes_to_a_file, marks_a_tensor, counts_writes),
     *(ends_with_an_error, suppresses_an_error, catches_the_error_of_a_function),
 )
 

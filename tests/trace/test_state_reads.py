@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import functools
+import io
+import math
 import random
 import warnings
 from typing import Any
@@ -109,6 +112,58 @@ class BeyondWatchedSizes(Base):
         return self.later(x, self.n > 0)
 
 
+class AttributeOfAWeight(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight: Any = self.weight
+        weight.calls = getattr(weight, "calls", 0) + 1
+        return self.later(x * weight, weight.calls >= 100)
+
+
+class AttributeOfAModule(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        math.calls = getattr(math, "calls", 0) + 1  # type: ignore[attr-defined]
+        return self.later(x, math.calls % 100 == 0)  # type: ignore[attr-defined]
+
+
+class AttributeOfAClass(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        setattr(nn.Linear, "calls", getattr(nn.Linear, "calls", 0) + 1)  # noqa: B010
+        return self.later(x, nn.Linear.calls % 100 == 0)
+
+
+class FileInMemory(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = io.StringIO()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.file.write("a")
+        return self.later(x, self.file.tell() >= 100)
+
+
+class NumbersInMemory(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = array.array("i", [0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.numbers[0] += 1
+        return self.later(x, self.numbers[0] >= 100)
+
+
+class GeneratorOfNumPy(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn = np.random.default_rng(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.later(x, self.drawn.random() > 0.99)
+
+
 def in_a_closure() -> nn.Module:
     n = 0
 
@@ -125,6 +180,8 @@ FOOLING: dict[str, Any] = {
     **{c.__name__: c for c in (CounterAtCall100, WarmUpFlag, LengthOfAList, DictKeyedByCall)},
     **{c.__name__: c for c in (CounterInAList, BoolInAnObject, FloatThatGrows, GlobalDict)},
     **{c.__name__: c for c in (GlobalNumber, NumberInAnOperator, BeyondWatchedSizes)},
+    **{c.__name__: c for c in (AttributeOfAWeight, AttributeOfAModule, AttributeOfAClass)},
+    **{c.__name__: c for c in (FileInMemory, NumbersInMemory, GeneratorOfNumPy)},
     "InAClosure": in_a_closure,
 }
 

@@ -4,7 +4,8 @@ and put back.
 A walk begins at the object of the method. It follows attributes of modules and other objects,
 containers, and the functions of the user's own files: what their closures hold, their defaults,
 the globals that they name, and the attributes of their classes. Functions of installed packages are
-not followed, the attributes of their objects are.
+not followed, the attributes of their objects are. Of a module, a class or a function of a package those
+attributes are looked at that the user's functions set, as in ``sys.calls += 1``.
 
 Each thing that can change in place is a *holder*: a dict, a list, a cell, a tensor. A snapshot has a
 shallow copy of every holder, so that a comparison costs one identity per value.
@@ -24,15 +25,19 @@ shallow copy of every holder, so that a comparison costs one identity per value.
 
 from __future__ import annotations
 
+import array
 import collections
 import contextlib
 import contextvars
+import ctypes
 import dis
 import functools
 import importlib.metadata
+import io
 import itertools
 import operator
 import os
+import queue
 import random
 import site
 import sys
@@ -56,6 +61,7 @@ from ..model_source.frames import codes_in
 from ..pytrees.identity import slots_of
 from ..pytrees.nodes import SYMBOLIC
 from ..pytrees.unusual import unusual
+from ..torch_internals.tensor_marks import attributes_given_to
 from .effects import MISSING, Effect, hides_writes, shown, was_written, write_mark
 
 __all__ = [
@@ -103,6 +109,12 @@ _COUNTING = frozenset({itertools.count, enumerate})
 _STEPPING = frozenset(
     map(type, map(iter, ([], (), {}, set(), range(0), "", {}.values(), {}.items())))
 )
+#: whose attributes are all somebody's
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+#: what has attributes for anybody, and is followed no further where it is of a package
+_WITH_NAMES = (ModuleType, type, FunctionType)
+#: numbers in memory that are written in place
+_IN_MEMORY: Any = (array.array, memoryview, ctypes.c_int.__mro__[2])
 _OWN_NAME = __name__.partition(".")[0]
 _OWN = str(Path(__file__).resolve().parents[1])
 #: what stands for a size, a step or a function while a trace lasts, and is no state of the model
@@ -460,6 +472,8 @@ def _is_of_model(value: Any) -> bool:
     while a trace lasts.
     """
     root = type(value).__module__.partition(".")[0]
+    if isinstance(value, torch.Tensor) and attributes_given_to(value):
+        return True
     if isinstance(value, (torch.nn.Module, FunctionType, type, *_PLAIN)):
         return isinstance(value, torch.nn.Module) and root not in ("torch", _OWN_NAME)
     return root not in ("torch", _OWN_NAME) and value is not MISSING
@@ -504,6 +518,8 @@ class Snapshot:
         self._bytes = 0
         #: the names of globals that are held already, by the identity of their namespace
         self._globals: dict[int, set[str]] = {}
+        #: the attributes that functions set and that are held already, by the identity of the object
+        self._set: dict[int, set[str]] = {}
 
     @classmethod
     def of(cls, obj: Any, *, copies: bool = True) -> Snapshot:
@@ -590,14 +606,16 @@ class Snapshot:
         elif isinstance(value, property):
             yield from ((path, one) for one in (value.fget, value.fset) if one is not None)
         elif isinstance(value, functools.partial):
+            yield from self._attributes(path, value.__dict__, value)
             yield from ((path, one) for one in (value.func, value.args, value.keywords))
         else:
             yield from self._container(path, value)
             if kind not in _CONTAINERS:
                 yield from self._instance(path, value)
 
-    def _tensor(self, path: str, value: torch.Tensor, *, copies: bool) -> Iterator[Any]:
+    def _tensor(self, path: str, value: torch.Tensor, *, copies: bool) -> Iterator[tuple[str, Any]]:
         self.tensors[id(value)] = value
+        yield from self._given_to(path, value)
         if unusual(value) is not None:
             return
         copy, is_weight = None, isinstance(value, torch.nn.Parameter)
@@ -607,7 +625,17 @@ class Snapshot:
             self._bytes += value.nbytes
             copy = value.detach().clone()
         self.holders.append(_WrittenTensor(path, value, copy))
-        yield from ()
+
+    def _given_to(self, path: str, tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
+        """The attributes that somebody gave to a tensor object; one of a trace has more, of torch's."""
+        if type(tensor) in _PLAIN_TENSORS:
+            yield from self._attributes(path, vars(tensor), tensor)
+        else:
+            read = functools.partial(attributes_given_to, tensor)
+            self.holders.append(ObjectState(path, tensor, read, None, _has_same_items))
+            for name, item in read().items():
+                if type(item) not in _ATOMS:
+                    yield f"{path}.{name}", item
 
     def _container(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -726,10 +754,27 @@ class Snapshot:
         if fresh:
             known.update(fresh)
             self.holders.append(_Named.of_table(module, fresh, space))
+        for chain, attribute in _set_elsewhere(code):
+            self._set_at(chain, attribute, space)
         for one in read:
             value = space.get(one, MISSING)
             if value is not MISSING and type(value) not in _ATOMS:
                 yield f"{module}.{one}", value
+
+    def _set_at(self, chain: tuple[str, ...], attribute: str, space: dict[str, Any]) -> None:
+        """Holds an attribute that a function of the user's sets at what other names stand for: at a module,
+        a class or a function.
+        """
+        value = space.get(chain[0], sys.modules.get(chain[0]))
+        for name in chain[1:]:
+            value = vars(value).get(name) if isinstance(value, _WITH_NAMES) else None
+        known = self._set.setdefault(id(value), set())
+        if isinstance(value, _WITH_NAMES) and attribute not in known:
+            known.add(attribute)
+            read = functools.partial(_attribute_of, value)
+            kind = type if isinstance(value, type) else object
+            path = ".".join(chain)
+            self.holders.append(_Named.of_attributes(path, [attribute], value, read, kind))
 
     def _file(self, module: ModuleType) -> Iterator[tuple[str, Any]]:
         """Yields the values in a Python module of the user's beside functions and classes."""
@@ -763,7 +808,7 @@ class Snapshot:
         data = [name for name, value in own.items() if not _is_code(value)]
 
         if data:
-            read = functools.partial(_attribute_of_class, cls)
+            read = functools.partial(_attribute_of, cls)
             self.holders.append(_Named.of_attributes(cls.__name__, data, cls, read, type))
         for name, value in vars(cls).items():
             if type(value) not in _ATOMS and (_is_code(value) or not _is_special(name)):
@@ -776,8 +821,8 @@ def _numbered(path: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             yield f"{path}[{number}]", value
 
 
-def _attribute_of_class(cls: type, name: str) -> Any:
-    return vars(cls).get(name, MISSING)
+def _attribute_of(value: Any, name: str) -> Any:
+    return vars(value).get(name, MISSING)
 
 
 def _is_special(name: str) -> bool:
@@ -813,8 +858,22 @@ def _state_of(path: str, value: Any) -> Holder | None:
         return ObjectState(path, value, lambda: operator.length_hint(value, -1), None)
     if isinstance(value, GeneratorType):
         return ObjectState(path, value, lambda: _place_in(value), None)
-    array = getattr(sys.modules.get("numpy"), "ndarray", None)
-    if array is not None and isinstance(value, array) and value.dtype != object:
+    if isinstance(value, (io.StringIO, io.BytesIO)):
+        return ObjectState(
+            path, value, lambda: _text_in(value), functools.partial(_put_text, value)
+        )
+    if isinstance(value, queue.SimpleQueue):
+        return ObjectState(path, value, value.qsize, None)
+    if isinstance(value, _IN_MEMORY):
+        put = functools.partial(_put_bytes, value)
+        return ObjectState(path, value, lambda: _bytes_of(value), put)
+    drawn: Any = getattr(sys.modules.get("numpy"), "random", None)
+    if drawn is not None and isinstance(value, (drawn.Generator, drawn.RandomState)):
+        source = getattr(value, "bit_generator", getattr(value, "_bit_generator", None))
+        put = functools.partial(setattr, source, "state")
+        return ObjectState(path, value, lambda: getattr(source, "state", None), put, _is_same_state)
+    kind = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if kind is not None and isinstance(value, kind) and value.dtype != object:
         return ObjectState(
             path,
             value,
@@ -852,11 +911,43 @@ def _sources_of_random_numbers() -> Iterator[Holder]:
 
 
 def _is_same_state(left: Any, right: Any) -> bool:
-    """True for two states of numpy, each a tuple with an array."""
-    return all(
-        bool((one == other).all()) if hasattr(one, "all") else bool(one == other)
-        for one, other in zip(left, right, strict=True)
-    )
+    """True for two states of numpy: each a tuple or a dict with an array."""
+    if isinstance(left, (tuple, dict)):
+        pairs = zip(*(x.values() if isinstance(x, dict) else x for x in (left, right)), strict=True)
+        return all(_is_same_state(one, other) for one, other in pairs)
+    return bool((left == right).all()) if hasattr(left, "all") else bool(left == right)
+
+
+def _has_same_items(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(left[name] is right[name] for name in left)
+
+
+def _text_in(file: io.StringIO | io.BytesIO) -> Any:
+    """Returns what a file in memory has, and where it is read or written next."""
+    return None if file.closed else (file.tell(), file.getvalue())
+
+
+def _put_text(file: Any, state: Any) -> None:
+    """Gives a file in memory what it had, and the place where it was read or written."""
+    if state is not None and not file.closed:
+        place, text = state
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+        file.seek(place)
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    """The bytes of numbers in memory; None where these are no longer there."""
+    with contextlib.suppress(ValueError, BufferError):
+        return bytes(memoryview(value))
+    return None
+
+
+def _put_bytes(value: Any, saved: bytes | None) -> None:
+    """Writes the bytes of numbers in memory."""
+    with contextlib.suppress(ValueError, BufferError, TypeError):
+        memoryview(value).cast("B")[:] = saved or b""
 
 
 def _place_in(generator: GeneratorType[Any, Any, Any]) -> Any:
@@ -926,3 +1017,44 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
         elif one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             stored.setdefault(str(one.argval))
     return tuple(read), tuple(stored)
+
+
+@functools.lru_cache(maxsize=4096)
+def _set_elsewhere(code: CodeType) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """The attributes that a code sets at what global names stand for, inner functions too: the names that lead
+    to the object, and the attribute.
+
+    >>> def count():
+    ...     torch.nn.calls += 1
+    ...     setattr(sys, "calls", 1)
+    >>> _set_elsewhere(count.__code__)
+    ((('torch', 'nn'), 'calls'), (('sys',), 'calls'))
+    """
+    found: dict[tuple[tuple[str, ...], str], None] = {}
+    for inner in codes_in(code):
+        chain: tuple[str, ...] = ()
+        local: dict[str, tuple[str, ...]] = {}
+        is_doubled = False
+        by_name = "setattr" in inner.co_names
+        for one in dis.get_instructions(inner):
+            name = one.opname
+            if name in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):
+                chain, is_doubled = (str(one.argval),), False
+            elif name.startswith("LOAD_FAST"):
+                chain, is_doubled = local.get(str(one.argval), ()), False
+            elif name == "STORE_FAST" and chain:
+                local[str(one.argval)], chain = chain, ()
+            elif name in ("COPY", "DUP_TOP"):
+                is_doubled = True
+            elif name in ("STORE_ATTR", "DELETE_ATTR") or (is_doubled and name == "LOAD_ATTR"):
+                if chain:
+                    found[chain, str(one.argval)] = None
+                chain = ()
+            elif by_name and chain and name == "LOAD_CONST" and isinstance(one.argval, str):
+                found[chain, one.argval] = None
+                chain = ()
+            elif name in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+                chain = (*chain, str(one.argval))
+            elif name not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
+                chain = ()
+    return tuple(found)

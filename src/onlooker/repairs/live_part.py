@@ -182,8 +182,8 @@ class LivePart:
 
 
 def held_by(held: Snapshot, frame: FrameType) -> Snapshot:
-    """A snapshot of the model, with what the local names of a frame hold beside tensors and modules, and
-    with the names that its functions have from elsewhere.
+    """A snapshot of the model, with what the local names of a frame hold beside modules and the values of
+    tensors, and with the names that its functions have from elsewhere.
     """
     own = set(frame.f_code.co_cellvars + frame.f_code.co_freevars)
     values: list[Any] = []
@@ -193,7 +193,7 @@ def held_by(held: Snapshot, frame: FrameType) -> Snapshot:
         if isinstance(value, FunctionType) and value.__closure__:
             cells = zip(value.__code__.co_freevars, value.__closure__, strict=True)
             values += [cell for known, cell in cells if known not in own]
-        elif _may_change(value):
+        elif isinstance(value, torch.Tensor) or _may_change(value):
             values.append(value)
     held.holders += Snapshot.of(values, copies=False).again().holders[1:]
     return held

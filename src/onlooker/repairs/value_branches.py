@@ -39,7 +39,7 @@ from typing import Any
 import sympy
 import torch
 
-from ..model_source.frames import frame_of_model, is_code_of_model
+from ..model_source.frames import frame_of_model, is_code_of_model, reading_frame
 from ..model_source.lines import line_of
 from ..model_source.source_loops import (
     lists_only_joined,
@@ -53,6 +53,7 @@ from ..observing.effects import Effect
 from ..observing.reach import Snapshot
 from ..proofs.decisions import taken_by
 from ..torch_internals.sizes import ShapeEnv, SymNode, expression_of
+from ..torch_internals.tensor_marks import version_of_tensor
 from ..torch_internals.trees import tree_map_only
 from .live_part import (
     WRITES,
@@ -75,6 +76,7 @@ _OF_VALUES = ("u", "zuf")
 #: a model with more branches that were traced in vain has all of them decided by values
 _MOST_DECIDED = 4
 _UNSEEN = object()
+_READS = (torch.Tensor.__bool__, version_of_tensor)
 #: how blocks begin that let errors pass
 _PASSING = ("torch.", "autocast(", "no_grad(", "record_function(")
 
@@ -270,13 +272,17 @@ class ValueBranches(Reader):
         """True for the function that asks whether a tensor is true, and for all functions once a part was
         traced.
         """
-        return func is torch.Tensor.__bool__ or bool(self._running or self._chosen)
+        if func in _READS:
+            return func is torch.Tensor.__bool__ or bool(self.taken)
+        return bool(self._running or self._chosen)
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Lets a part write only where its test says so."""
         self._close_ended()
+        if func == version_of_tensor and reading_frame(2, func) is not None:
+            raise self.failed(NotTakenError(self.taken[-1], "the writes to a tensor are counted"))
         if self._chosen:
             args, kwargs = tree_map_only(torch.Tensor, self.value, (args, kwargs))
         if func is torch.Tensor.__bool__:

@@ -1,4 +1,6 @@
-"""Marks of tensors that have no public name: whose view one is, and what tells its memory."""
+"""Marks of tensors that have no public name: whose view one is, what tells its memory, and which of its
+attributes are none of torch's.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,34 @@ with needed("marks of tensors"):
 
 __all__ = [
     "address_of",
+    "attributes_given_to",
     "base_of_tensor",
     "is_view",
     "memories_in",
     "memory_of",
     "version_of_tensor",
 ]
+
+#: what torch keeps at a tensor without values, and at parameters
+_OWN_ATTRIBUTES = frozenset(
+    {"_fake_device", "fake_mode", "constant", "pytype", "dispatch_keys", "real_tensor", "_is_param"}
+)
+_MEMOS = ("_memo", "_memo_vc", "_memo_epoch")
+
+
+def attributes_given_to(tensor: torch.Tensor) -> dict[str, Any]:
+    """Returns the attributes that somebody gave to a tensor object, without those of torch.
+
+    >>> x = torch.zeros(2)
+    >>> x.calls = 1
+    >>> attributes_given_to(x)
+    {'calls': 1}
+    """
+    return {
+        name: value
+        for name, value in vars(tensor).items()
+        if name not in _OWN_ATTRIBUTES and not name.endswith(_MEMOS)
+    }
 
 
 def memory_of(tensor: torch.Tensor) -> Any:

@@ -311,6 +311,7 @@ class FlatRun:
             self.rows,
             self._n_steps,
             reach=self._held,
+            is_told=lambda change: self.state.tells(change),
             ranges=ranges,
             ends=request.ends,
             numbers=self.lab.rolls_numbers,

@@ -152,6 +152,13 @@ class StateReads:
         """True for a change by a stand-in, and for one of what has stand-ins."""
         return change.place in self.placed or change.place in self.found
 
+    def tells(self, change: Effect) -> bool:
+        """True for a change of random numbers whose draws are watched: all but those that a call draws after
+        it has set where they begin.
+        """
+        holder = self.placed.get(change.place)
+        return holder is not None and change.holder is not None and change.holder.is_about(holder)
+
     def check(self, result: Any) -> None:
         """Notes stand-ins that come back as a result."""
         for leaf in tree_leaves(result):
@@ -188,6 +195,8 @@ class StateReads:
                 one.put(key, stand_in)
             self.placed[change.place] = stand_in
             return True
+        if isinstance(getattr(holder, "owner", None), torch.Tensor):
+            return False  # the model has another tensor in a trace
         value = holder.items().get(change.key, MISSING)
         if type(value) in _NUMBERS:
             self.placed[change.place] = stand_in = _Number(self, change.place, value)
@@ -256,7 +265,9 @@ class StateReads:
     def _watch_setting(self, stack: contextlib.ExitStack, holder: Holder, change: Effect) -> None:
         """Lets the class of an object tell when an attribute is read before it is set."""
         owner, name, path = getattr(holder, "owner", None), change.key, change.place
-        if owner is not None and isinstance(name, str):
+        if isinstance(owner, torch.Tensor):
+            self.first_read.setdefault(path, True)  # the model has another tensor in a trace
+        elif owner is not None and isinstance(name, str):
             is_told = stack.enter_context(
                 reads_are_told(owner, name, lambda: self.first_read.update({path: True}))
             )

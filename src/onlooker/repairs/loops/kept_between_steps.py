@@ -30,10 +30,12 @@ import torch
 from ...model_source.frames import is_code_of_model, is_own_code, set_local
 from ...model_source.source_loops import counted_names, names_added_to, names_read_outside
 from ...model_source.source_tests import tree_of
+from ...observing.effects import Effect
 from ...observing.reach import Snapshot
 from ...pytrees.identity import slots_of
 from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import expression_of, statically_known_true
+from ...torch_internals.tensor_marks import attributes_given_to
 from .lists_of_numbers import NumberList, number_lists_of
 from .loop_lists import Reading, counted_by, gone_over, readings_to_come
 from .step_indices import StepFloat, StepIndex
@@ -73,24 +75,28 @@ def may_hold(value: Any) -> bool:
     if isinstance(value, tuple):
         # the parts of a tensor that was taken apart, and not the steps of a loop over them
         return any(map(may_hold, tuple.__iter__(value)))
-    return not isinstance(value, (torch.Tensor, Loop, StepIndex, StepFloat, *_WHOLE, *_NUMBERS))
+    if isinstance(value, torch.Tensor):
+        return bool(attributes_given_to(value))
+    return not isinstance(value, (Loop, StepIndex, StepFloat, *_WHOLE, *_NUMBERS))
 
 
 class KeptBetweenSteps:
     """What the frames of a loop, and the model, hold between its steps.
 
-    ``held_by`` gives a snapshot of the model and of some frames. ``follows`` is True where a trace
-    rolled the loop before.
+    ``held_by`` gives a snapshot of the model and of some frames. ``is_told`` is True for a change of what
+    the trace tells the readings of, ``follows`` where a trace rolled the loop before.
     """
 
     def __init__(
         self,
         loop: Loop,
         held_by: Callable[[Sequence[FrameType]], Snapshot],
+        is_told: Callable[[Effect], bool],
         *,
         follows: bool,
     ) -> None:
         self._loop, self._held_by, self._follows = loop, held_by, follows
+        self._is_told = is_told
         self._names: Sequence[Mapping[str, Any]] = ()
         self._forms: dict[tuple[int, str], Any] = {}
         self._counts: dict[str, tuple[Any, Any]] = {}
@@ -248,7 +254,8 @@ class KeptBetweenSteps:
             if not is_size(now) or self._own.get(name) != self._formula(now, step):
                 raise self._loop.refused(f"{name} is another number in some steps")
             return
-        if now is before or (isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)):
+        are_tensors = isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)
+        if (now is before and not are_tensors) or (are_tensors and not attributes_given_to(now)):
             return
         if depth == 0 and is_size(before) and is_size(now):
             _, growth = self._counts.setdefault(name, (before, now - before if step == 1 else 0))
@@ -284,7 +291,7 @@ class KeptBetweenSteps:
         for change in () if self._held is None else self._held.effects():
             if _form(change.before, str) == _form(change.after, str):
                 continue  # other tensors alone: they are what a name has that stands for another one
-            if isinstance(getattr(change.holder, "value", None), ModuleType):
+            if self._is_told(change):
                 continue  # random numbers, of which the trace tells whether they are read
             if any(change.after is one.values for one in self._lists):
                 grown.append(change.after)
@@ -382,6 +389,9 @@ def _form(value: Any, numbers: Callable[[Any], Any], known: frozenset[int] = fro
     """A value without the tensors in it: equal for two values that differ in tensors alone, and in the
     symbols of the same ``numbers`` of steps.
     """
+    if isinstance(value, torch.Tensor) and id(value) not in known:
+        given = attributes_given_to(value)
+        return (torch.Tensor, _form(given, numbers, known | {id(value)})) if given else torch.Tensor
     if isinstance(value, (torch.Tensor, StepFloat)):
         return torch.Tensor
     if isinstance(value, StepIndex):

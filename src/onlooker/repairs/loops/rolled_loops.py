@@ -74,9 +74,16 @@ from typing import Any
 import sympy
 import torch
 
-from ...model_source.frames import at_lines, frame_of_model, is_run_by_model, set_local
+from ...model_source.frames import (
+    at_lines,
+    frame_of_model,
+    is_run_by_model,
+    reading_frame,
+    set_local,
+)
 from ...model_source.lines import line_of
 from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers_of_list
+from ...observing.effects import Effect
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
@@ -88,6 +95,7 @@ from ...torch_internals.sizes import (
     free_unbacked_symbols,
     statically_known_true,
 )
+from ...torch_internals.tensor_marks import version_of_tensor
 from ...torch_internals.tracing import (
     disable_proxy_modes_tracing,
     enable_python_dispatcher,
@@ -136,6 +144,7 @@ _SYMBOLS = re.compile(r"\bu\d+\b")
 _CHUNKS = (torch.chunk, torch.Tensor.chunk)
 _CUTS = (torch.split, torch.Tensor.split, *_CHUNKS)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
+_COUNTS_WRITES = frozenset({version_of_tensor})
 _OF_NUMBERS = (torch.tensor, torch.as_tensor)
 #: what takes a tensor apart, makes a list of its numbers, or reads such a list
 _READS = (torch.Tensor.tolist, torch.Tensor.__getitem__)
@@ -170,7 +179,8 @@ class RolledLoops(Reader):
     step, :func:`roll` makes a scan of equal steps, and :class:`LoopResults` answers what is read after it.
 
     ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first or
-    last step is (as :class:`Rolling` has them). ``reach`` gives what the model holds.
+    last step is (as :class:`Rolling` has them). ``reach`` gives what the model holds, ``is_told`` is True for
+    a change of what the trace tells the readings of.
     ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
     model takes apart. ``n_steps`` are compared, and no graph is for more.
 
@@ -188,6 +198,7 @@ class RolledLoops(Reader):
         like: Rolling | None = None,
         unseen: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
         reach: Callable[[], Snapshot] | None = None,
+        is_told: Callable[[Effect], bool] = lambda _: True,
         ranges: RangeTensors | None = None,
         ends: Sequence[str] = (),
         numbers: bool = True,
@@ -195,6 +206,7 @@ class RolledLoops(Reader):
         self._of_numbers = numbers
         self._ends = ends if like is None else like.ends
         self._reach = Snapshot if reach is None else reach
+        self._is_told = is_told
         self.n_steps = n_steps if like is None else like.n_steps
         self._like = like
         self._block = unseen or disable_proxy_modes_tracing
@@ -509,7 +521,7 @@ class RolledLoops(Reader):
             raise loop.refused(f"it has more than the {loop.n_steps} steps that are compared")
         self._results.keep_ends()
         loop.numbers_of_steps = torch.arange(loop.count)
-        kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
+        kept = KeptBetweenSteps(loop, self.held_by, self._is_told, follows=self.follows)
         ended = False
         kept.look_ahead(frames_of_model(sys._getframe(1)))
         self.begin(loop)
@@ -685,6 +697,10 @@ class RolledLoops(Reader):
             return found
         if self._busy or is_about(func):
             return func(*args, **kwargs)
+        loop = self._last if self._loop is None else self._loop
+        is_counted = func in _COUNTS_WRITES and reading_frame(2, func) is not None
+        if is_counted and loop is not None and not self.follows:
+            raise loop.refused("the writes to a tensor are counted")
         for one in (*args, *kwargs.values()):
             if isinstance(one, Listed):
                 one.refused()

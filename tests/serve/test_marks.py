@@ -227,6 +227,75 @@ def test_a_setting_that_the_model_asks_for_is_bound(tmp_path: Path) -> None:
             torch.set_default_dtype(torch.float32)
 
 
+class AsksForAutocast(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.is_autocast_enabled("cpu") else x * 3
+
+
+class AsksForTheDtypeOfAutocast(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        is_half = torch.is_autocast_cpu_enabled() and torch.get_autocast_dtype("cpu") == torch.float16
+        return x * 2 if is_half else x * 3
+
+
+class AsksInABlockOfItsOwn(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x * 2 if torch.is_autocast_enabled("cpu") else x * 3
+
+
+@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")
+@pytest.mark.parametrize("model", [AsksForAutocast(), AsksForTheDtypeOfAutocast()])
+def test_a_call_in_another_autocast_is_refused_where_the_model_asks(model: torch.nn.Module, tmp_path: Path) -> None:
+    program = of_images(model)
+    assert program.verify().verified
+    program.save(tmp_path / "program")
+    for one in (program, onlooker.load(tmp_path / "program")):
+        assert one(ones(2, 5, 4)).sum() == 120
+        with torch.autocast("cpu", dtype=torch.float16), pytest.raises(RejectedCallError, match="autocast is off"):
+            one(ones(2, 5, 4))
+    plain = of_images(AsksInABlockOfItsOwn())
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert of_images(AsksForAutocast())(ones(2, 5, 4)).sum() == 80
+        assert plain(ones(2, 5, 4)).sum() == 80
+
+
+def test_a_program_of_calls_in_autocast_serves_calls_outside_of_it() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        program = of_images(AsksForAutocast())
+    assert program.verify().verified
+    assert program(ones(2, 5, 4)).sum() == 80
+    with torch.autocast("cpu", dtype=torch.float16), pytest.raises(RejectedCallError, match="bfloat16"):
+        program(ones(2, 5, 4))
+
+
+class AsksForThreads(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.get_num_threads()
+
+
+class AsksForFlashAttention(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.backends.cuda.flash_sdp_enabled() else x * 3
+
+
+def test_the_number_of_threads_and_kernels_of_attention_are_settings() -> None:
+    threads, kernels = of_images(AsksForThreads()), of_images(AsksForFlashAttention())
+    now = torch.get_num_threads()
+    torch.set_num_threads(now + 1)
+    try:
+        with pytest.raises(RejectedCallError, match="get_num_threads"):
+            threads(ones(2, 5, 4))
+    finally:
+        torch.set_num_threads(now)
+    assert kernels(ones(2, 5, 4)).sum() == 80
+    with (
+        torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]),
+        pytest.raises(RejectedCallError, match="flash_sdp_enabled"),
+    ):
+        kernels(ones(2, 5, 4))
+
+
 def test_a_call_in_inference_mode_is_refused_where_the_model_asks() -> None:
     program = of_images(AsksForInference())
     with torch.inference_mode(), pytest.raises(RejectedCallError, match="is_inference_mode_enabled"):

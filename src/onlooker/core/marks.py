@@ -12,6 +12,7 @@ from typing import Final
 
 __all__ = [
     "ATTRIBUTES",
+    "AUTOCASTS",
     "CLASSES",
     "FINITE",
     "GRADIENTS",
@@ -24,6 +25,8 @@ __all__ = [
     "SETTINGS",
     "UNRECORDED",
     "WRITES",
+    "autocast_mark",
+    "autocasts_in",
     "ids_in",
     "ids_mark",
     "refused_of",
@@ -59,12 +62,31 @@ FINITE: Final = "finite"
 #: settings of torch that are no argument of a call, by the functions of torch that tell them
 SETTINGS: Final = (
     "are_deterministic_algorithms_enabled",
+    "backends.cuda.cudnn_sdp_enabled",
+    "backends.cuda.flash_sdp_enabled",
+    "backends.cuda.math_sdp_enabled",
+    "backends.cuda.mem_efficient_sdp_enabled",
     "get_default_device",
     "get_default_dtype",
+    "get_deterministic_debug_mode",
     "get_float32_matmul_precision",
+    "get_num_interop_threads",
+    "get_num_threads",
+    "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
+    "is_deterministic_algorithms_warn_only_enabled",
     "is_inference_mode_enabled",
+    "is_warn_always_enabled",
 )
+#: functions of torch that tell the autocast of a kind of devices, and that kind; None where it is their argument
+AUTOCASTS: Final = {
+    "is_autocast_enabled": None,
+    "is_autocast_cpu_enabled": "cpu",
+    "get_autocast_dtype": None,
+    "get_autocast_cpu_dtype": "cpu",
+    "get_autocast_gpu_dtype": "cuda",
+}
+_AUTOCAST = "autocast of "
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
@@ -101,6 +123,8 @@ def said_of(mark: str) -> str:
     """Returns in words which mark a graph needs its calls to have."""
     for path, low, high in ids_in([mark]):
         return f"ids of {low} to {high} in {path}"
+    for device, state in autocasts_in([mark]):
+        return f"a call where torch.autocast is {state} for {device}"
     is_setting = any(settings_in([mark]))
     return f"a call where {mark}" if is_setting else _SAID.get(mark, mark)
 
@@ -113,6 +137,8 @@ def refused_of(mark: str) -> str:
     """
     for path, low, high in ids_in([mark]):
         return f"calls with ids outside {low} to {high} in {path}"
+    for device, state in autocasts_in([mark]):
+        return f"calls where torch.autocast is not {state} for {device}"
     for name, value in settings_in([mark]):
         return f"calls where torch.{name}() is not {value}"
     return f"calls {_REFUSED.get(mark, f'without {mark}')}"
@@ -159,3 +185,24 @@ def settings_in(marks: Iterable[str]) -> Iterator[tuple[str, str]]:
         name, _, value = mark.removeprefix("torch.").partition("() is ")
         if value and name in SETTINGS:
             yield name, value
+
+
+def autocast_mark(device: str, state: str) -> str:
+    """Returns the mark of a graph whose model asks for the autocast of a kind of devices.
+
+    >>> autocast_mark("cpu", "off")
+    'autocast of cpu: off'
+    """
+    return f"{_AUTOCAST}{device}: {state}"
+
+
+def autocasts_in(marks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields the kinds of devices whose autocast is among the marks of a graph, and what it was.
+
+    >>> [*autocasts_in([GRADIENTS, "autocast of cpu: torch.bfloat16"])]
+    [('cpu', 'torch.bfloat16')]
+    """
+    for mark in marks:
+        if mark.startswith(_AUTOCAST):
+            device, _, state = mark.removeprefix(_AUTOCAST).partition(": ")
+            yield device, state

@@ -17,6 +17,7 @@ from ..torch_internals.modes import is_any_autocast_enabled
 
 __all__ = [
     "autocast_of",
+    "autocast_state",
     "inside_autocast",
     "inside_gradients",
     "outside_autocast",
@@ -45,6 +46,18 @@ def surroundings_now() -> Surroundings:
         if torch.is_autocast_enabled(kind)
     )
     return Surroundings(autocast, gradients)
+
+
+def autocast_state(device: str) -> str:
+    """Returns the dtype to which autocast casts for a kind of devices now; ``off`` where it does not.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     autocast_state("cpu")
+    'torch.bfloat16'
+    >>> autocast_state("cpu")
+    'off'
+    """
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "off"
 
 
 def autocast_of(calls: Iterable[Call]) -> tuple[Autocast, ...]:

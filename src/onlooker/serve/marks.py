@@ -4,6 +4,7 @@ whether the tensors that the graph writes can be written.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from ..core.marks import (
     RECORDED,
     UNRECORDED,
     WRITES,
+    autocast_mark,
+    autocasts_in,
     ids_in,
     ids_mark,
     said_of,
@@ -34,6 +37,7 @@ from ..core.path import Key
 from ..core.plan import Plan
 from ..core.structure import Structure
 from ..core.traffic import Violation, ViolationKind
+from ..observing.surroundings import autocast_state
 from ..proofs.operators import written_placeholders
 from ..pytrees.numbers import as_numbers
 from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_tensor
@@ -56,6 +60,7 @@ class MarksOfCalls:
         self._marks: Mapping[str, str] = graph.marks
         self._tests = [(mark, test) for mark, test in _DIFFERENCES.items() if mark in graph.marks]
         self._settings = tuple(settings_in(graph.marks))
+        self._autocasts = tuple(autocasts_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
         #: the positions of the inputs that a call writes to
@@ -104,9 +109,13 @@ class MarksOfCalls:
         if RECORDED in self._marks and not torch.is_grad_enabled():
             yield self._violation(RECORDED, "the call", "which does not")
         for name, value in self._settings:
-            now = str(getattr(torch, name)())
+            now = str(operator.attrgetter(name)(torch)())
             if now != value:
                 yield self._violation(setting_mark(name, value), "one", f"where it is {now}")
+        for device, state in self._autocasts:
+            now = autocast_state(device)
+            if now not in ("off", state):  # a graph has the autocast of its own calls
+                yield self._violation(autocast_mark(device, state), "one", f"where it is {now}")
 
     def _has_any(
         self, position: int, value: torch.Tensor, is_one: Callable[[torch.Tensor], torch.Tensor]

@@ -317,8 +317,9 @@ class FlatRun:
             numbers=self.lab.rolls_numbers,
         )
         self._repeated = RepeatedLists()
-        self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values(), self.lab.model)
         subject = self.lab.subject
+        self.reads = SizeReads()
+        self.marks_read = MarkReads(inputs.values(), self.lab.model, subject.autocast)
         tables = TablesOfSizes(self.lab.model, subject.former)
         self._remembered = Remembered(subject.watched, tables)
         self.values = None

@@ -12,6 +12,8 @@ for any tensor, ``as_strided`` excepted. So do marks of parameters, which are th
 from __future__ import annotations
 
 import contextlib
+import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 
 from ..core.marks import (
     ATTRIBUTES,
+    AUTOCASTS,
     GRADIENTS,
     INFERENCE,
     MEMORY,
@@ -27,10 +30,13 @@ from ..core.marks import (
     SETTINGS,
     UNRECORDED,
     WRITES,
+    autocast_mark,
     setting_mark,
 )
-from ..model_source.frames import frame_of_model, reading_frame
+from ..core.surroundings import Autocast
+from ..model_source.frames import frame_of_model, is_own_code, reading_frame
 from ..model_source.lines import line_of
+from ..observing.surroundings import autocast_state
 from ..patches.swap import swapped
 from ..repairs.numbers.size_ints import files_of
 from ..repairs.trace_mode import Reader
@@ -106,14 +112,18 @@ class MarkReads(Reader):
     An attribute that a tensor lacks, as the tensors of a trace do, is asked of ``__getattr__``.
     Gradients of a result are those of the inputs, in a call that is recorded, or is not, as the one of
     the trace. Where a result lies in memory is not asked here: only reads of the ``inputs``, and of their
-    views, count. The files of the ``model`` may have functions of torch by a name of their own.
+    views, count. The files of the ``model`` may have functions of torch by a name of their own. ``autocast`` is
+    what the calls were made in.
     """
 
     functions = frozenset(_KINDS)
 
-    def __init__(self, inputs: Iterable[Any], model: Any = None) -> None:
+    def __init__(
+        self, inputs: Iterable[Any], model: Any = None, autocast: Iterable[Autocast] = ()
+    ) -> None:
         self.found: dict[str, str] = {}
         self._model = model
+        self._casts = {one.device: one.dtype for one in autocast}
         self._inputs = [value for value in inputs if isinstance(value, torch.Tensor)]
         self._memory = set(map(memory_of, self._inputs)) - {None}
 
@@ -178,10 +188,14 @@ class MarkReads(Reader):
         self._swap = contextlib.ExitStack()
         self._swap.enter_context(swapped(torch.Tensor, "__getattr__", lacking))
         told = {name: self._noting_setting(name) for name in SETTINGS}
+        told.update((name, self._noting_autocast(name, of)) for name, of in AUTOCASTS.items())
         told["is_grad_enabled"] = noting
-        instead = {getattr(torch, name): function for name, function in told.items()}
+        instead = {}
         for name, function in told.items():
-            self._swap.enter_context(swapped(torch, name, function))
+            module, _, last = name.rpartition(".")
+            owner: Any = operator.attrgetter(module)(torch) if module else torch
+            instead[getattr(owner, last)] = function
+            self._swap.enter_context(swapped(owner, last, function))
         for file in files_of(self._model):
             for name, value in list(vars(file).items()):
                 if isinstance(value, _FUNCTIONS) and value in instead:
@@ -189,7 +203,7 @@ class MarkReads(Reader):
         return self
 
     def _noting_setting(self, name: str) -> Callable[[], Any]:
-        tells = getattr(torch, name)
+        tells = operator.attrgetter(name)(torch)
 
         def noting() -> Any:
             frame = reading_frame(2)
@@ -197,6 +211,22 @@ class MarkReads(Reader):
             if frame is not None:
                 self.found.setdefault(setting_mark(name, value), line_of(frame))
             return value
+
+        return noting
+
+    def _noting_autocast(self, name: str, of: str | None) -> Callable[..., Any]:
+        """The function of torch of this name, which tells the autocast of a kind of devices; nothing is
+        noted inside a block of the model's own, which has another one.
+        """
+        tells = getattr(torch, name)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            frame = None if is_own_code(sys._getframe(1).f_code.co_filename) else reading_frame(2)
+            device = of or str(next(iter((*args, *kwargs.values())), "cuda"))
+            state = "" if frame is None else autocast_state(device)
+            if frame is not None and state == self._casts.get(device, "off"):
+                self.found.setdefault(autocast_mark(device, state), line_of(frame))
+            return tells(*args, **kwargs)
 
         return noting
 

@@ -83,8 +83,8 @@ def may_hold(value: Any) -> bool:
 class KeptBetweenSteps:
     """What the frames of a loop, and the model, hold between its steps.
 
-    ``held_by`` gives a snapshot of the model and of some frames. ``is_told`` is True for a change of what
-    the trace tells the readings of, ``follows`` where a trace rolled the loop before.
+    ``held_by`` gives a snapshot of the model and of some frames. ``is_told`` is True for random numbers
+    whose readings the trace tells, ``follows`` where a trace rolled the loop before.
     """
 
     def __init__(
@@ -291,7 +291,8 @@ class KeptBetweenSteps:
         for change in () if self._held is None else self._held.effects():
             if _form(change.before, str) == _form(change.after, str):
                 continue  # other tensors alone: they are what a name has that stands for another one
-            if self._is_told(change):
+            is_drawn = isinstance(getattr(change.holder, "value", None), ModuleType)
+            if is_drawn and self._is_told(change):
                 continue  # random numbers, of which the trace tells whether they are read
             if any(change.after is one.values for one in self._lists):
                 grown.append(change.after)

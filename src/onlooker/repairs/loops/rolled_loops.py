@@ -180,7 +180,7 @@ class RolledLoops(Reader):
 
     ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first or
     last step is (as :class:`Rolling` has them). ``reach`` gives what the model holds, ``is_told`` is True for
-    a change of what the trace tells the readings of.
+    random numbers whose readings the trace tells.
     ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
     model takes apart. ``n_steps`` are compared, and no graph is for more.
 

@@ -78,6 +78,12 @@ COMPUTING: dict[str, Function] = {
     "is_given_back": lambda x, t: (x, t, t * 2 + 1),
     "writes_in_place": lambda x, t: x.clone().mul_(t),
     "is_of_a_class": lambda x, t: x * t if type(t) is float else x,
+    "is_zero_times": lambda x, t: x + t * 0,
+    "is_taken_from_itself": lambda x, t: x + (t - t),
+    "is_divided_by_itself": lambda x, t: x + (t + 9) / (9 + t),
+    "is_rounded_in_a_sum": lambda x, t: x + ((t + 1e16) - 1e16),
+    "is_added_to_zero": lambda x, t: x / (0 + t),
+    "is_in_a_sum_of_three": lambda x, t: x * (0.1 * t * t + 0.2 * t + 0.3),
 }
 
 DECIDING: dict[str, Function] = {
@@ -191,6 +197,26 @@ def test_nan_and_infinities_are_floats_as_others() -> None:
         got, wanted = program(x, value), x * value
         assert_same(got, wanted)
         assert torch.equal(got.signbit(), wanted.signbit())
+
+
+def test_a_float_that_is_compared_with_itself_may_be_nan() -> None:
+    program = exported(lambda x, t: x * 2 if t == t else x * 3)
+    x = torch.randn(2, 5)
+    assert_same(program(x, 0.9), x * 2)
+    with pytest.raises(RejectedCallError, match="decides by values"):
+        program(x, math.nan)
+
+
+def test_a_number_in_a_tensor_is_computed_as_python_does() -> None:
+    model, observer = Applies(lambda x, t: x + ((t > 0).sum() / (t < 9).sum()).item() * 0).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5), torch.tensor([1, 2]))
+        model(torch.randn(3, 6), torch.tensor([1, 2, 0]))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(2, 5)
+    assert_same(program(x, torch.tensor([1, 2])), x)
+    assert program(x, torch.tensor([9, 9])).isnan().all()
 
 
 def test_an_int_among_floats_has_a_graph_of_its_own() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from onlooker import ExportError, InputObserver, RejectedCallError
 
@@ -229,6 +230,62 @@ def test_what_a_later_call_reads_is_refused_or_right(make: Any) -> None:
 @functools.lru_cache
 def remembered(n: int) -> int:
     return n
+
+
+@functools.lru_cache(4)
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@functools.lru_cache(4)
+def length_of(x: torch.Tensor) -> int:
+    return x.shape[1]
+
+
+class MarksItsArgument(Base):
+    def forward(self, x: Any) -> torch.Tensor:
+        if not hasattr(x, "doubled"):
+            x.doubled = x * 2
+        return x.doubled  # type: ignore[no-any-return]
+
+
+class RemembersByObject(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = WeakTensorKeyDictionary()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x not in self.known:
+            self.known[x] = x * 2
+        return self.known[x]  # type: ignore[no-any-return]
+
+
+class CallsWhatRemembers(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return doubled(x)
+
+
+class CallsWhatRemembersALength(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * length_of(x) + doubled(x * 1)
+
+
+@pytest.mark.parametrize("make", [MarksItsArgument, RemembersByObject, CallsWhatRemembers])
+def test_what_is_kept_for_the_tensor_of_a_caller_is_state(make: Any) -> None:
+    """The caller may pass the same tensor once more, with other values in it."""
+    observer = watched(make())
+    with pytest.raises(ExportError, match="model-keeps-state"):
+        observer.export()
+
+
+def test_what_is_the_same_for_the_same_tensor_is_no_state() -> None:
+    model = CallsWhatRemembersALength()
+    program = watched(model).export()
+    assert program.verify().verified
+    x = torch.randn(2, 6, 4)
+    for _ in range(2):
+        torch.testing.assert_close(program(x), model(x))
+        x.add_(1)
 
 
 class SizeOfACache(Base):

@@ -19,6 +19,7 @@ import torch
 from ..core.call import ARGUMENTS, OUTPUT
 from ..core.drawing.alike import numbered
 from ..core.errors import UsageError
+from ..core.marks import ATTRIBUTES
 from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -56,6 +57,7 @@ from ..repairs.trace_mode import InVainError, Reader, reading
 from ..repairs.untraced_tensors import UNTRACED_TENSORS, UntracedTensors
 from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
 from ..repairs.whole_lists import JoinedList, noting_list
+from ..torch_internals.tensor_marks import attributes_given_to
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
@@ -278,6 +280,7 @@ class FlatRun:
             result = self._repeated.plain(loops.plain(self.lab(arguments)))
             self._ranges.settle()
             self.state.check(result)
+            self._check_marks(values)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
             self.hits.check(leaves)
             self._remembered.check()
@@ -291,6 +294,14 @@ class FlatRun:
         self.has_values_of_floats = bool(values_of_floats)
         self.dynamic = tuple(map(is_output, leaves))
         return tuple(leaf for leaf, flag in zip(leaves, self.dynamic, strict=True) if flag)
+
+    def _check_marks(self, values: Mapping[Path, Any]) -> None:
+        """Notes a reading of attributes that the model gives the tensors of its caller, who may pass them again."""
+        if ATTRIBUTES in self.marks_read.found:
+            line = self.marks_read.found[ATTRIBUTES]
+            for path, value in values.items():
+                given = attributes_given_to(value) if isinstance(value, torch.Tensor) else ()
+                self.state.found.update({f"{path}.{name}": line for name in given})
 
     def _readers_of(self, inputs: Mapping[str, Any]) -> Sequence[Reader]:
         """Returns the readers of the functions of torch in a run of the model; the last one is the
@@ -321,7 +332,9 @@ class FlatRun:
         self.reads = SizeReads()
         self.marks_read = MarkReads(inputs.values(), self.lab.model, subject.autocast)
         tables = TablesOfSizes(self.lab.model, subject.former)
-        self._remembered = Remembered(subject.watched, tables)
+        self._remembered = Remembered(
+            subject.watched, tables, inputs.values(), lambda name: self.state.read(name)
+        )
         self.values = None
         if VALUE_BRANCHES in request.on:
             self.values = ValueBranches(

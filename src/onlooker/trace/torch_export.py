@@ -32,6 +32,7 @@ from ..observing.wrapped_model import advice_on_wrapped
 from ..proofs.decisions import recorded_decisions
 from ..proofs.exported_sizes import output_kinds, read_sizes
 from ..proofs.path_condition import Atom, PathCondition, path_condition
+from ..pytrees.nodes import is_plain
 from ..pytrees.open import copy_tensors
 from ..repairs.guard_count import UNGUARDED, TooManyGuardsError
 from ..repairs.loops.rolled_loops import Rolling
@@ -227,7 +228,9 @@ def _leaves_tables(flat: FlatRun, example: Example, calls: Calls, lab: Lab) -> b
     """True where a trace leaves behind tables alone: tensors that were made for other sizes, and these sizes, after
     which watched calls give what they gave.
     """
-    if not all(_is_of_sizes(change.after) for change in flat.state_written):
+    if not all(
+        _is_of_sizes(change.after) and _is_plain_key(change) for change in flat.state_written
+    ):
         return False
     arguments = flat.note_side(example.values)
     with lab.private_run(why="watched calls after one of other sizes"):
@@ -250,6 +253,13 @@ def _is_of_sizes(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_of_sizes, value))
     return isinstance(value, (torch.Tensor, torch.SymInt)) or type(value) is int
+
+
+def _is_plain_key(change: Effect) -> bool:
+    """False for a key that is an object, as a tensor of the caller, who may pass it again with other values."""
+    if isinstance(change.key, tuple):
+        return all(is_plain(part) or isinstance(part, torch.Size) for part in change.key)
+    return is_plain(change.key)
 
 
 def _leaving_less(

@@ -63,12 +63,22 @@ class NotComputedError(InVainError):
 class Remembered(Reader):
     """Inside the block the functions of the source of a model that remember results are computed for
     sizes, and ``tables`` of the model are asked for sizes.
+
+    ``read(name)`` is called where a function remembers values of one of the ``inputs``: the caller may pass
+    the same tensor again, with other values in it.
     """
 
     functions = frozenset[Any]()
 
-    def __init__(self, model: Any, tables: TablesOfSizes) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tables: TablesOfSizes,
+        inputs: Iterable[Any] = (),
+        read: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._model, self._tables = model, tables
+        self._inputs, self._read = list(inputs), read
         self._made: list[tuple[str, LivePart, Any, Any, list[Node]]] = []
         self._swaps = contextlib.ExitStack()
 
@@ -85,12 +95,18 @@ class Remembered(Reader):
 
         @functools.wraps(function)
         def compute(*args: Any, **kwargs: Any) -> Any:
-            if not any(isinstance(leaf, torch.SymInt) for leaf in tree_leaves((args, kwargs))):
+            given = tree_leaves((args, kwargs))
+            if any(leaf is one for leaf in given for one in self._inputs):
+                result = function(*args, **kwargs)
+                if _holds_inputs(_nodes_in(result), self._tables.model):
+                    self._read(f"what {function.__qualname__}() remembers of a tensor")
+                return result
+            if not any(isinstance(leaf, torch.SymInt) for leaf in given):
                 return cache(*args, **kwargs)
             part = LivePart(_ALWAYS)
             result = function(*args, **kwargs)
             part.close()
-            nodes = [node for node in map(node_of, tree_leaves(result)) if node is not None]
+            nodes = _nodes_in(result)
             self._made.append((function.__qualname__, part, result, _content(result), nodes))
             return result
 
@@ -115,6 +131,29 @@ class Remembered(Reader):
             raise self.failed(NotComputedError(path, why))
 
 
+def _nodes_in(result: Any) -> list[Node]:
+    """The nodes of the tensors in a result."""
+    return [node for node in map(node_of, tree_leaves(result)) if node is not None]
+
+
+def _holds_inputs(nodes: Iterable[Node], model: Any) -> bool:
+    """True where one of some nodes is computed from values of a tensor that is no weight of the model."""
+    weights = _weights_of(model)
+    return any(_is_input(node, weights) for node in nodes_reached(nodes, _tensors_before))
+
+
+def _is_input(node: Node, weights: set[Node]) -> bool:
+    is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+    return node.op == "placeholder" and is_tensor and node not in weights
+
+
+def _weights_of(model: Any) -> set[Node]:
+    """The nodes of the weights of a model."""
+    is_module = isinstance(model, torch.nn.Module)
+    held = (*model.parameters(), *model.buffers()) if is_module else ()
+    return {node for node in map(node_of, held) if node is not None}
+
+
 def _content(value: Any) -> Any:
     """A value by its parts, so that a write to a list or a dict shows; a part that another write may
     change is never equal.
@@ -135,31 +174,30 @@ class TablesOfSizes:
     """
 
     def __init__(self, model: Any, former: Mapping[str, Any]) -> None:
-        self._model = model
+        self.model = model
         self._paths = [path for path, held in former.items() if _has_sizes_as_keys(held)]
         self._held: dict[str, Any] = {}
         self._tables: dict[str, _Table] = {}
 
     def __enter__(self) -> TablesOfSizes:
-        found = values_at(self._model, self._paths)
+        found = values_at(self.model, self._paths)
         self._held = {path: table for path, table in found.items() if type(table) is dict}
-        tables = {
-            id(table): _Table(table) for table in self._held.values()
-        }  # of any number of names
+        # one table may have any number of names
+        tables = {id(table): _Table(table) for table in self._held.values()}
         self._tables = {path: tables[id(table)] for path, table in self._held.items()}
-        put_values(self._model, self._tables, self._tables)
+        put_values(self.model, self._tables, self._tables)
         return self
 
     def __exit__(self, *error: Any) -> None:
         for path, table in self._held.items():
             table.clear()
             table.update(dict.items(self._tables[path]))
-        put_values(self._model, self._held, self._held)
+        put_values(self.model, self._held, self._held)
 
     def reasons(self) -> Iterator[tuple[str, str]]:
         """Yields the tables that the trace used in another way than as memory for sizes, and why."""
         for path, table in self._tables.items():
-            why = table.reason(self._model)
+            why = table.reason(self.model)
             if why:
                 yield path, why
 
@@ -178,8 +216,7 @@ class _Entry:
     @classmethod
     def of(cls, key: Any, value: Any) -> _Entry:
         """The entry of a value that is put there now."""
-        made = tuple(node for node in map(node_of, tree_leaves(value)) if node is not None)
-        return cls(key, value, made, frozenset(nodes_of_trace()))
+        return cls(key, value, tuple(_nodes_in(value)), frozenset(nodes_of_trace()))
 
     def reason(self, weights: set[Node]) -> str:
         """Returns why another call could tell the value from one that is made anew; empty where none could."""
@@ -197,7 +234,7 @@ class _Entry:
             numbers += [value] if isinstance(value, SYMBOLIC) else getattr(value, "shape", ())
             if draws(node):
                 return "it draws random numbers"
-            if node.op == "placeholder" and isinstance(value, torch.Tensor) and node not in weights:
+            if _is_input(node, weights):
                 return "it holds values of an input"
         if any(map(hangs_on_more, filter(_is_symbolic, numbers))):
             return "it hangs on more sizes than its key has"
@@ -224,9 +261,7 @@ class _Table(dict[Any, Any]):
             return f"it is asked by {self._method}()"
         if not self._asked <= self._sized.keys():
             return "nothing is put there for a size that it lacks"
-        is_module = isinstance(model, torch.nn.Module)
-        held = (*model.parameters(), *model.buffers()) if is_module and self._sized else ()
-        weights = {node for node in map(node_of, held) if node is not None}
+        weights = _weights_of(model) if self._sized else set()
         return next(filter(None, (one.reason(weights) for one in self._sized.values())), "")
 
     def _find(self, key: Any) -> Any:

@@ -245,7 +245,7 @@ class WayRuns:
         kinds = sizes_are_ints(model, files=files)
         names = {**NUMBERS_OF_SIZES, **builtins}
         swapped = builtins_swapped(model, names, keeps_compared=True, files=files)
-        tables = TablesOfSizes(model, self.lab.subject.former)
+        tables = TablesOfSizes(model, self.lab.subject.former, full=self.before is not None)
         looked_at = reading(symbols, *rolled, hits, UntracedTensors())
         with within, recorder, looked_at, kinds, swapped, tables:
             yield

@@ -50,6 +50,8 @@ __all__ = ["REMEMBERED", "Remembered", "TablesOfSizes"]
 
 #: that a function is computed hangs on nothing
 _ALWAYS = torch.ones(())
+#: as many keys as few tables hold before they are emptied
+_MANY = 2048
 #: what no write but one to a tensor changes
 _CONSTANT = (torch.Tensor, int, float, bool, str, type(None), torch.SymInt, torch.SymFloat)
 
@@ -83,6 +85,7 @@ class Remembered(Reader):
         self._swaps = contextlib.ExitStack()
 
     def __enter__(self) -> Any:
+        self._tables.told = self._refuse
         self._swaps.enter_context(named_caches(self._model, self._computing))
         self._swaps.enter_context(self._tables)
         return self
@@ -128,7 +131,10 @@ class Remembered(Reader):
             if why:
                 raise self.failed(NotComputedError(name, why))
         for path, why in self._tables.reasons():
-            raise self.failed(NotComputedError(path, why))
+            self._refuse(path, why)
+
+    def _refuse(self, path: str, why: str) -> None:
+        raise self.failed(NotComputedError(path, why))
 
 
 def _nodes_in(result: Any) -> list[Node]:
@@ -170,11 +176,14 @@ def _content(value: Any) -> Any:
 
 class TablesOfSizes:
     """Inside the block the dicts of a model that watched calls filled for sizes have keys for symbolic sizes;
-    ``former`` has what they held before the model was watched.
+    ``former`` has what they held before the model was watched. ``full`` ones have many keys beside, that stand
+    for the sizes of many calls before this one.
     """
 
-    def __init__(self, model: Any, former: Mapping[str, Any]) -> None:
-        self.model = model
+    def __init__(self, model: Any, former: Mapping[str, Any], *, full: bool = False) -> None:
+        self.model, self._is_full = model, full
+        #: what is told of a table that is asked in another way than for sizes, and how
+        self.told: Callable[[str, str], None] = lambda path, why: None
         self._paths = [path for path, held in former.items() if _has_sizes_as_keys(held)]
         self._held: dict[str, Any] = {}
         self._tables: dict[str, _Table] = {}
@@ -183,15 +192,20 @@ class TablesOfSizes:
         found = values_at(self.model, self._paths)
         self._held = {path: table for path, table in found.items() if type(table) is dict}
         # one table may have any number of names
-        tables = {id(table): _Table(table) for table in self._held.values()}
+        others = {_OfAnotherCall(): None for _ in range(_MANY if self._is_full else 0)}
+        tables = {
+            id(table): _Table(others | table, functools.partial(self.told, path))
+            for path, table in self._held.items()
+        }
         self._tables = {path: tables[id(table)] for path, table in self._held.items()}
         put_values(self.model, self._tables, self._tables)
         return self
 
     def __exit__(self, *error: Any) -> None:
         for path, table in self._held.items():
+            held = [*dict.items(self._tables[path])]
             table.clear()
-            table.update(dict.items(self._tables[path]))
+            table.update((key, value) for key, value in held if type(key) is not _OfAnotherCall)
         put_values(self.model, self._held, self._held)
 
     def reasons(self) -> Iterator[tuple[str, str]]:
@@ -246,11 +260,16 @@ def _tensors_before(node: Node) -> Iterable[Node]:
     return () if isinstance(node.meta.get("val"), SYMBOLIC) else node.all_input_nodes
 
 
+class _OfAnotherCall:
+    """A key that no call asks for."""
+
+
 class _Table(dict[Any, Any]):
     """A dict with keys for symbolic sizes beside those that it holds."""
 
-    def __init__(self, held: dict[Any, Any]) -> None:
+    def __init__(self, held: dict[Any, Any], told: Callable[[str], None]) -> None:
         super().__init__(held)
+        self._told = told
         self._sized: dict[Any, _Entry] = {}
         self._asked: set[Any] = set()
         self._method = ""
@@ -258,11 +277,14 @@ class _Table(dict[Any, Any]):
     def reason(self, model: Any) -> str:
         """Returns why the table is no memory for sizes; empty for one that is."""
         if self._method:
-            return f"it is asked by {self._method}()"
+            return self._reason_of_method()
         if not self._asked <= self._sized.keys():
             return "nothing is put there for a size that it lacks"
         weights = _weights_of(model) if self._sized else set()
         return next(filter(None, (one.reason(weights) for one in self._sized.values())), "")
+
+    def _reason_of_method(self) -> str:
+        return f"it is asked by {self._method}()"
 
     def _find(self, key: Any) -> Any:
         """The value at a key, for which no sizes of the calls decide where it is one of the trace."""
@@ -276,7 +298,7 @@ class _Table(dict[Any, Any]):
         beside = () if not _has_size(key) else dict.items(self)
         sized = [(entry.key, entry.value) for entry in self._sized.values()]
         for other, value in (*beside, *sized):
-            if key == other:
+            if type(other) is not _OfAnotherCall and key == other:
                 return value
         if _has_size(key):
             self._asked.add(form)
@@ -306,8 +328,8 @@ class _Table(dict[Any, Any]):
         if not _has_size(key):
             dict.__setitem__(self, key, value)
             return
-        for other in self:
-            if key == other:
+        for other in dict.keys(self):
+            if type(other) is not _OfAnotherCall and key == other:
                 dict.__setitem__(self, other, value)
                 return
         if _form_of(key) in self._sized:
@@ -325,7 +347,9 @@ def _watched(name: str) -> Callable[..., Any]:
     of_dict = getattr(dict, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._method = name if self._sized else self._method
+        if self._sized:
+            self._method = name
+            self._told(self._reason_of_method())
         return of_dict(self, *args, **kwargs)
 
     return method
@@ -340,6 +364,7 @@ for _name in (
     "update",
     "copy",
     "__delitem__",
+    "__iter__",
     "__eq__",
     "__or__",
 ):

@@ -19,7 +19,7 @@ from transformers.pipelines import SUPPORTED_TASKS
 
 import onlooker
 from onlooker import InputObserver
-from onlooker.core.marks import SETTINGS
+from onlooker.core.marks import AUTOCASTS, SETTINGS
 from onlooker.zoo import MODELS
 from unreached import Unreached
 
@@ -204,7 +204,7 @@ READ = re.compile(
     r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
     r"|proxy_tensor\.(ProxyTorchDispatchMode\.__torch_dispatch__|_sym_register))"
     r"|torch\.Sym(Int|Float|Bool)\.__(repr|format)__|torch\.is_grad_enabled"
-    rf"|torch\.({'|'.join(SETTINGS)})"
+    rf"|torch\.({'|'.join([*SETTINGS, *AUTOCASTS])})"
     r"|torch\.SymInt\.(bit_length|__(index|int|r?divmod|r?and|[rl]shift)__)"
 )
 

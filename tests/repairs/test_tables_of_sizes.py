@@ -174,14 +174,44 @@ def filled(table: Table, x: torch.Tensor) -> Any:
     return table[n] if n in table else steps_of(n) + 1
 
 
+def decided_by_another_size(table: Table, x: torch.Tensor) -> Any:
+    if x.shape[1] not in table:
+        table[x.shape[1]] = steps_of(x.shape[1]) * (2 if x.shape[0] > 64 else 1)
+    return table[x.shape[1]]
+
+
 def test_a_table_whose_values_are_written_to_is_state() -> None:
     with pytest.raises(ExportError, match=r"The model keeps state: .* changes what it reads, table\[5\]"):
         exported(WithTable(written_later), (2, 5))
 
 
-@pytest.mark.parametrize("rows", [counted, told_apart, filled])
+@pytest.mark.parametrize("rows", [counted, told_apart, filled, decided_by_another_size])
 def test_a_table_by_which_later_calls_differ_is_not_verified(rows: Callable[..., Any]) -> None:
     assert not exported(WithTable(rows), (2, 5)).verify().verified
+
+
+class WithMask(torch.nn.Module):
+    """Keeps a mask for each length, whatever else decides what is in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: Table = {}
+
+    def forward(self, x: torch.Tensor, is_causal: bool = True, scale: torch.Tensor | None = None) -> Any:
+        n = x.shape[1]
+        if n not in self.masks:
+            ones = torch.ones(n, n)
+            self.masks[n] = ones.tril() if is_causal and scale is not None else ones
+        return self.masks[n] @ x * (1 if scale is None else scale)
+
+
+@pytest.mark.parametrize("given", [{"is_causal": True, "scale": torch.ones(1)}, {"scale": torch.ones(1)}])
+def test_a_table_of_what_a_refused_call_decides_is_not_verified(given: dict[str, Any]) -> None:
+    model, observer = WithMask(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length, 4), **given)
+    assert not observer.export().verify().verified
 
 
 def test_what_a_table_had_before_the_model_was_watched_is_compared_with_the_size() -> None:

@@ -41,6 +41,7 @@ from ...infer.sizes import is_possible
 from ...lab.lab import Lab, SpentError
 from ...lab.recorder import Recorder
 from ...lab.rerun import difference
+from ...lab.runner import opened
 from ...lab.stateful import Stateful
 from ...lab.without_floats import without_float_values, without_its_floats
 from ...lab.work import is_dear, work_of
@@ -53,7 +54,7 @@ from ...observing.reach import Snapshot
 from ...observing.store import Sample
 from ...proofs.decisions import recorded_decisions
 from ...pytrees.numbers import has_floats
-from ...pytrees.open import map_tensors
+from ...pytrees.open import copy_tensors, map_tensors
 from ...torch_internals.fake_tensors import FakeTensorMode
 from ...torch_internals.trees import tree_leaves
 from ...trace.graph import Graph
@@ -79,6 +80,8 @@ _MOST_LARGER = 32
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 #: other sizes of a side that are tried, up to which size where the side hangs on one symbol, and on several
 _MOST_OTHERS, _BESIDE_ONE, _BESIDE_SEVERAL = 2, 130, 12
+#: so many calls that differ from a watched one in what is bound are made before it
+_MOST_BOUND = 12
 #: what a call may leave behind for which runs without floats stand
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
@@ -179,9 +182,59 @@ class SideRuns:
                 values = self.search.calls.values(side.sizes)
                 runs = self._runs_after(self.search.calls.arguments_of(values), values)
                 _Way(self, runs, limits=way.limits).visit_sides()
+            if before.call.index in self.search.plan.calls and not is_stateful:
+                self._check_after_others(before)
         except SpentError as spent:
             raise WayDiffersError("not all sides of its decisions could be tried") from spent
         return way.limits
+
+    def _check_after_others(self, sample: Sample) -> None:
+        """Passes where a call gives what it gives by itself after calls that differ from it in what is bound: sizes
+        beyond a condition of the graphs, flags, arguments that they leave out, values. A program may refuse these,
+        and what the model kept for one of them would be used by the call.
+
+        :raises WayDiffersError: where it gives something else
+        """
+        arguments = dict(sample.arguments())
+        alone = self._result_after((), arguments)
+        for other in islice(self._others_beside(sample), _MOST_BOUND):
+            try:
+                after = self._result_after((other,), arguments)
+            except SpentError:
+                raise
+            except Exception as error:
+                logger.debug("the model refuses a call beside a watched one: %s", error)
+                continue
+            if found := difference(alone, after):
+                raise WayDiffersError(f"after a call that differs in what is bound: {found}")
+
+    def _result_after(self, before: Iterable[Arguments], arguments: Arguments) -> Any:
+        """The result of a call after others, which draw no random number of it."""
+        with self.lab.private_run(why="a call after others that may be refused"):
+            for one in before:
+                self.lab.subject(copy_tensors(one))
+            torch.manual_seed(0)
+            return opened(self.lab.subject(copy_tensors(arguments)))
+
+    def _others_beside(self, sample: Sample) -> Iterator[Arguments]:
+        """Yields calls that differ from a watched one in a size, a flag, an argument or in values."""
+        calls, arguments = self.search.calls, dict(sample.arguments())
+        for name, value in arguments.items():
+            parameter = self.lab.signature.get(name)
+            if type(value) is bool:
+                yield {**arguments, name: not value}
+            elif parameter is not None and parameter.default_spec is not None:
+                yield {other: one for other, one in arguments.items() if other != name}
+        sizes = calls.sizes_of(sample)
+        regions = (region for _, graph in self.graphs for region in graph.contract.regions)
+        for bound in dict.fromkeys(one for region in regions for one in region.constraints):
+            for name in sorted(symbols_in(bound.formula)):
+                for size in _sizes_beyond(bound, name, sizes)[-1:]:
+                    yield calls.arguments_of(calls.values({**sizes, name: size}))
+        values = self._values_of(sample)
+        changed = None if values is None else extreme_values(calls, values, LARGE)
+        if changed is not None:
+            yield calls.arguments_of(changed)
 
     def _values_of(self, sample: Sample) -> Values | None:
         """The values of a call, by leaf; None for one of another form."""

@@ -198,13 +198,14 @@ def decoder(name: str) -> Traced:
 
 
 #: the places of torch where the decisions of a trace are read (comparisons, answers, texts and plain ints of sizes),
-#: the settings that a model asks for, the place where equal operators are found, and that where the node of a size is
-#: noted; for torch they do what they did, and are put back
+#: the settings that a model asks for, the place where equal operators are found, that where a size gets its node,
+#: and the operators of floats, which algebra would round otherwise; for torch they do what they did, and are put back
 READ = re.compile(
     r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
     r"|proxy_tensor\.(ProxyTorchDispatchMode\.__torch_dispatch__|_sym_register))"
     r"|torch\.Sym(Int|Float|Bool)\.__(repr|format)__|torch\.is_grad_enabled"
-    rf"|torch\.({'|'.join([*SETTINGS, *AUTOCASTS])})"
+    rf"|torch\.({'|'.join((*SETTINGS, *AUTOCASTS))})"
+    r"|torch\.SymFloat\.__(r?(add|sub|mul|truediv)|eq|ne|lt|le|gt|ge)__"
     r"|torch\.SymInt\.(bit_length|__(index|int|r?divmod|r?and|[rl]shift)__)"
 )
 

@@ -179,6 +179,7 @@ class Program:
         with installed(self._program, model, fallback=fallback) as served:
             yield served
 
+    @quietly
     def verify(
         self,
         *,

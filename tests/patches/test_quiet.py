@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -140,3 +141,31 @@ def test_a_stream_that_was_replaced_inside_stays_so(monkeypatch: pytest.MonkeyPa
 def test_the_signature_of_export_is_its_own() -> None:
     names: Any = inspect.signature(InputObserver.export).parameters
     assert {"self", "to", "budget"} <= set(names)
+
+
+SCRIPT = """
+import sys, warnings
+import torch
+from onlooker import InputObserver
+
+class WarnsOfOne(torch.nn.Module):
+    def forward(self, x):
+        if x.shape[0] == 1:
+            warnings.warn("one row")
+        return x - x.std(0)
+
+model, observer = WarnsOfOne(), InputObserver()
+with observer(model):
+    model(torch.randn(3, 4))
+    model(torch.randn(5, 4))
+observer.export().verify()
+print("mine", file=sys.stderr)
+model(torch.randn(1, 4))
+"""
+
+
+def test_what_a_model_warns_of_in_experiments_is_not_written() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    before, _, after = run.stderr.partition("mine")
+    assert "UserWarning" not in before
+    assert "UserWarning: one row" in after

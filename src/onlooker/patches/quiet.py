@@ -4,8 +4,8 @@ the error and for the log, and off the user's screen.
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
 kilobytes for a real model, and most of these traces are only attempts. Of some traces torch also
 logs a warning, or an error with its stack; a user who sets ``TORCH_LOGS`` gets all of these.
-ExecuTorch writes the log of its runtime to ``sys.stderr``. The output of all other code, the model
-above all, passes.
+ExecuTorch writes the log of its runtime to ``sys.stderr``. Warnings of a model are kept too: they are about
+the sizes of an experiment, which nobody asked for. The output of all other code passes.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
 ``partial_fx_graph``.
@@ -18,12 +18,14 @@ import functools
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ..core.errors import OnlookerError
+from ..core.errors import OnlookerError, OnlookerWarning
 from ..core.support.locks import lock_of
 
 __all__ = ["Printed", "quietly", "what_is_printed"]
@@ -34,6 +36,7 @@ R = TypeVar("R")
 
 _MOST = 20_000
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_WARNINGS = warnings.__file__
 #: the file of the runtime's Python package; the package may not be there
 _EXECUTORCH = os.path.join(os.sep, "executorch", "runtime", "__init__.py")
 _lock = lock_of(sys.modules[__name__])
@@ -71,8 +74,10 @@ class _StreamStand:
         self.__dict__.update(stream=stream, heard=heard, unlogged=unlogged, handlers=[])
 
     def write(self, text: str) -> int:
-        file = sys._getframe(1).f_code.co_filename
-        if not file.startswith(_TORCH) and not file.endswith(_EXECUTORCH):
+        writer = sys._getframe(1)
+        file = writer.f_code.co_filename
+        is_kept = file.startswith(_TORCH) or file.endswith(_EXECUTORCH)
+        if not (is_kept or _is_warning_of_others(writer)):
             return int(self.stream.write(text))
         for printed in list(self.heard):
             printed.add(text)
@@ -83,6 +88,13 @@ class _StreamStand:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["stream"], name, value)
+
+
+def _is_warning_of_others(writer: FrameType) -> bool:
+    """True for what Python writes where a warning is given that is none of ours."""
+    warning = writer.f_locals.get("msg") if writer.f_code.co_filename == _WARNINGS else None
+    category = getattr(warning, "category", OnlookerWarning)
+    return not issubclass(category, OnlookerWarning)
 
 
 class _Unlogged(logging.Filter):
@@ -143,6 +155,8 @@ def _end(stand: _StreamStand, printed: Printed) -> None:
                 sys.stderr = stand.stream
             if _stand is stand:
                 _stand = None
+            with warnings.catch_warnings():
+                pass  # after it Python gives a warning once more at each line: one may have been kept here
 
 
 def _handlers_of_torch() -> Iterator[logging.Handler]:

@@ -341,7 +341,7 @@ class StepRecorder:
     ) -> Any:
         arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
         operation = Operation(func, arguments)
-        if operation.writes and self._is_repeated(loop, operation):
+        if operation.writes and self._shapes_of(loop, operation) is not None:
             self._note(loop, operation, [])  # no shape is another one after it
             return result_of_write(func, args[0])
         repeated = self._repeated(loop, operation)
@@ -504,11 +504,22 @@ class StepRecorder:
     def _formula(self, loop: Loop, expression: Any) -> StepSize | None:
         return loop.formula_of(expression, len(loop.steps) - 1)
 
-    def _is_repeated(self, loop: Loop, operation: Operation) -> bool:
-        """True in a later step for the operation that the second step had at this place."""
-        number, second = len(loop.steps[-1]), loop.steps[1] if len(loop.steps) > 1 else []
-        is_later = len(loop.steps) > (3 if loop.numbers else 2)
-        return is_later and number < len(second) and second[number] == operation
+    def _shapes_of(self, loop: Loop, operation: Operation) -> Mapping[int, Blanks] | None:
+        """The shapes of the step that had an operation at this place: of the second one or, where the first one has
+        more operations than the others, the third one. None for another operation. With numbers they are those of the
+        step two before.
+        """
+        number, n_steps = len(loop.steps[-1]), len(loop.steps)
+        if loop.numbers:
+            memory = self._later if n_steps % 2 else self.blanks
+            known = [(loop.steps[1], memory)] if n_steps > 3 else []
+        else:
+            known = [*zip(loop.steps[1:3], (self.blanks, self._later), strict=False)]
+            known = known[: max(n_steps - 2, 0)]
+            if any(one.writes for step, _ in known for one in step):
+                del known[1:]  # later steps read what the third one has written
+        found = (memory for step, memory in known if step[number : number + 1] == [operation])
+        return next(found, None)
 
     def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
         """Returns the result of an operation in a step after the second one, where it gave new
@@ -516,24 +527,24 @@ class StepRecorder:
 
         Only what steps do is looked at, and a step that differs is found in the end.
         """
-        number, n_steps = len(loop.steps[-1]), len(loop.steps)
-        # the shapes are those of the second step; with numbers they are those of the step two before
-        memory = self._later if loop.numbers and n_steps % 2 else self.blanks
-        blanks = memory.get(number)
-        if blanks is None or not self._is_repeated(loop, operation) or grows(operation, number):
+        number, shapes = len(loop.steps[-1]), self._shapes_of(loop, operation)
+        blanks = None if shapes is None else shapes.get(number)
+        if blanks is None or grows(operation, number):
             return None
         results = [blank.fresh() for blank in blanks.blanks]
         if loop.numbers is not None:
-            loop.numbers.sees(results, number, n_steps - 1)
+            loop.numbers.sees(results, number, len(loop.steps) - 1)
         return Repeated(results[0] if blanks.kind is None else blanks.kind(results), results)
 
     def _remember(self, loop: Loop, result: Any) -> None:
-        """Keeps the shapes of the last operation of the second step, of which the later ones are
+        """Keeps the shapes of the last operation of the second step or the third one, of which the later ones are
         copies.
         """
         several = type(result) in (tuple, list)
         tensors = result if several else (result,)
-        is_later = bool(loop.numbers) and len(loop.steps) == 3
+        number, is_later = len(loop.steps[-1]) - 1, len(loop.steps) == 3
+        if is_later and not loop.numbers:
+            is_later = loop.steps[1][number : number + 1] != loop.steps[2][number:]
         if len(loop.steps) != 2 and not is_later:
             return
         if not all(isinstance(one, torch.Tensor) for one in tensors):
@@ -542,7 +553,7 @@ class StepRecorder:
         if len(blanks) == len(tensors):
             kind = type(result) if several else None
             memory = self._later if is_later else self.blanks
-            memory[len(loop.steps[-1]) - 1] = Blanks(tuple(blanks), kind)
+            memory[number] = Blanks(tuple(blanks), kind)
 
     def _note(
         self, loop: Loop, operation: Operation, results: Sequence[Any], given: Iterable[int] = ()

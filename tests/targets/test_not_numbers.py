@@ -1,14 +1,17 @@
-"""Other runtimes than torch leave NaN out of maxima: their programs take none, unless the model is about NaN."""
+"""Other runtimes than torch leave NaN out of maxima: their programs take none, unless the model is about NaN. Nor
+does a program of OpenVINO take ints of more than 32 bits, in which it computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import InputObserver, OnlookerWarning, Program, RejectedCallError, load
 from onlooker.core.marks import FINITE, NUMBERS
 
 TARGETS = ["onnx", "openvino"]
@@ -66,3 +69,31 @@ def test_a_model_that_asks_for_nan_takes_it(target: str) -> None:
 def test_a_program_that_was_watched_with_nan_takes_it() -> None:
     _, program = exported(lambda x: x * 2, nan=True)
     assert NUMBERS not in program.to("onnx").graphs[0].marks
+
+
+class Quotients(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x // 7
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_ints_of_64_bits_are_refused_where_the_runtime_has_32(is_wide: bool, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    model, observer = Quotients(), InputObserver()
+    wide = torch.tensor([[3_000_000_000, -1]])
+    with observer(model):
+        for size in (2, 3):
+            model(wide if is_wide else torch.arange(size).repeat(3, 1))
+    if is_wide:
+        with pytest.warns(OnlookerWarning, match="serves less"):
+            program = observer.export().to("openvino")
+        assert not program.verify().verified
+        return
+    program = observer.export().to("openvino")
+    assert program.verify().verified
+    greatest = torch.tensor([[2**31 - 1, -(2**31)]])
+    program.save(str(tmp_path / "program"))
+    for each in (program, load(str(tmp_path / "program"))):
+        assert each(greatest).shape == greatest.shape
+        with pytest.raises(RejectedCallError, match=r"ints of 32 bits.*which has 3000000000"):
+            each(wide)

@@ -19,13 +19,21 @@ GAPS = FLOATS.where(FLOATS < 0.5, math.nan)
 ROWS = rand(3, 6).sort(-1).values
 LABELS = torch.tensor([1, 4, 5])
 PLACES = torch.arange(15).reshape(3, 5) * 5 % 8
+LARGE = torch.tensor([-(2**53) - 1, -(2**31), -7, 0, 7, 2**31, 2**53 + 1])
 GAMMA = torch.tensor([0.1, 0.5, 1.0, 1.7, 2.0, 9.3, 250.0, 1e5, math.inf, -0.3, -1.5, -7.2])
 #: operator, arguments, options
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "add of masks": (aten.add.Tensor, (INTS > 0, INTS > 2), {}),
     "atan2": (aten.atan2.default, (Y, X), {}),
     "atan2 of ints": (aten.atan2.default, (INTS, INTS.flip(0)), {}),
     "avg_pool2d": (aten.avg_pool2d.default, (rand(2, 3, 7, 6), [3, 2], [2, 1], [1, 1], False, True, 5), {}),
     "amax": (aten.amax.default, (FLOATS,), {}),
+    "binary_cross_entropy": (
+        aten.binary_cross_entropy_with_logits.default,
+        (rand(3, 6) * 100, ROWS.sigmoid(), rand(6).abs(), rand(6).abs(), 1),
+        {},
+    ),
+    "binary_cross_entropy of each": (aten.binary_cross_entropy_with_logits.default, (ROWS, ROWS, None, None, 0), {}),
     "bincount": (aten.bincount.default, (PLACES[0], None, 9), {}),
     "bincount of nothing": (aten.bincount.default, (PLACES[0, :0],), {}),
     "bincount, weighed": (aten.bincount.default, (PLACES[0], rand(5)), {}),
@@ -46,6 +54,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "cumprod": (aten.cumprod.default, (FLOATS, 0), {}),
     "cumprod of ints": (aten.cumprod.default, (INTS.int(), 2), {"dtype": torch.float64}),
     "digamma": (aten.digamma.default, (GAMMA,), {}),
+    "div, rounded": (aten.div.Tensor_mode, (LARGE, -3), {"rounding_mode": "trunc"}),
+    "div, rounded down": (aten.div.Tensor_mode, (LARGE, LARGE.flip(0) * 2 + 1), {"rounding_mode": "floor"}),
+    "div of bytes, rounded": (aten.div.Tensor_mode, (LARGE.to(torch.int8) - 121, 3), {"rounding_mode": "trunc"}),
     "einsum": (
         aten.einsum.default,
         ("ij,jk,k->i", [rand(3, 2) * 1j, torch.complex(rand(2, 3), rand(3, 2).T), rand(3) + 2j]),
@@ -55,8 +66,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "fmin": (aten.fmin.default, (GAPS, GAPS.flip(0)), {}),
     "hypot": (aten.hypot.default, (Y, X), {}),
     "index_reduce": (aten.index_reduce.default, (FLOATS, 1, PLACES[0, :3] % 5, FLOATS[:, :3], "prod"), {}),
+    "isin": (aten.isin.Tensor_Tensor, (INTS, LABELS[:2]), {"invert": True}),
     "kthvalue": (aten.kthvalue.default, (FLOATS, 2, 1, True), {}),
     "lgamma": (aten.lgamma.default, (GAMMA,), {}),
+    "log_sigmoid": (aten.log_sigmoid.default, (EXTREME * 100,), {}),
+    "logaddexp": (aten.logaddexp.default, (Y, X), {}),
     "logcumsumexp": (aten.logcumsumexp.default, (FLOATS, 1), {}),
     "masked_select": (aten.masked_select.default, (FLOATS, FLOATS[0] > 0), {}),
     "median": (aten.median.default, (FLOATS,), {}),
@@ -70,6 +84,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "scatter_reduce": (aten.scatter_reduce.two, (rand(3, 8), 1, PLACES, rand(3, 5), "mean"), {"include_self": False}),
     "scatter_reduce of ints": (aten.scatter_reduce.two, (PLACES.repeat(1, 2), 1, PLACES, PLACES, "mean"), {}),
     "searchsorted": (aten.searchsorted.Tensor, (ROWS, FLOATS[0, :3]), {"right": True, "out_int32": True}),
+    "sign of ints": (aten.sign.default, (LARGE,), {}),
     "signbit": (aten.signbit.default, (EXTREME,), {}),
     "unique": (aten._unique2.default, (INTS, True, True, True), {}),
     "unique_consecutive": (aten.unique_consecutive.default, (INTS // 4, True, True), {}),
@@ -197,6 +212,9 @@ class Lacking(torch.nn.Module):
             "rows": x.index_reduce(0, i[:, 0] % 5, x, "amin"),
             "sums": torch.nn.functional.avg_pool2d(x[None, None], 2, divisor_override=1),
             "loss": torch.nn.functional.cross_entropy(x, x.softmax(1)),
+            "scores": (torch.nn.functional.logsigmoid(x * 300), torch.logaddexp(x * 300, x)),
+            "marked": (torch.isin(i, torch.tensor([1, 5])), (x > 0) + (x < -1)),
+            "places": (torch.div(i + 100_000_001, 3, rounding_mode="trunc") - 33_333_330),
             "parts": torch.tensor_split(x, 3),
         }
 

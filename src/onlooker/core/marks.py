@@ -19,6 +19,7 @@ __all__ = [
     "IDENTITY",
     "INFERENCE",
     "MEMORY",
+    "NARROW",
     "NUMBERS",
     "ORDER",
     "RECORDED",
@@ -59,6 +60,8 @@ RECORDED: Final = "recorded"
 NUMBERS: Final = "numbers"
 #: whether a number is infinite, where another runtime was seen to compute otherwise with such
 FINITE: Final = "finite"
+#: whether an int has more than 32 bits, where another runtime computes in so many
+NARROW: Final = "narrow"
 #: settings of torch that are no argument of a call, by the functions of torch that tell them
 SETTINGS: Final = (
     "are_deterministic_algorithms_enabled",
@@ -97,6 +100,7 @@ _SAID = {
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
     FINITE: "finite numbers",
+    NARROW: "ints of 32 bits",
     CLASSES: "tensors of the class torch.Tensor, and no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     RECORDED: "a call that records gradients, outside of torch.no_grad()",
@@ -112,6 +116,7 @@ _REFUSED = {
     IDENTITY: "with one tensor twice",
     NUMBERS: "with NaN",
     FINITE: "with infinite numbers",
+    NARROW: "with ints of more than 32 bits",
     CLASSES: "with a torch.nn.Parameter, or a tensor of another class",
     UNRECORDED: "that record gradients",
     RECORDED: "inside torch.no_grad()",

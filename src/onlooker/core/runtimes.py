@@ -17,10 +17,10 @@ class Runtime:
     measured with torch 2.13 on one core for seven models of 9 to 237 operators, of which an estimate is at
     most 3 times off; None where it was not measured.
 
-    Three fields say where graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
+    Four fields say where graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
     rank of the trace, also where the model drops an axis of size 1. With ``leaves_out_nan`` the greatest of
     some numbers is no NaN where one of them is. With ``takes_other_ids`` an id that is no row of a table
-    gives numbers, and no error.
+    gives numbers, and no error. With ``narrows_ints`` ints of 64 bits are computed in 32.
 
     Two more are about files. Loading ``is_machine_code`` runs it. A file that is ``written_by_weight`` needs
     one weight at a time in memory.
@@ -31,6 +31,7 @@ class Runtime:
     fixes_ranks: bool = False
     leaves_out_nan: bool = False
     takes_other_ids: bool = False
+    narrows_ints: bool = False
     is_machine_code: bool = False
     written_by_weight: bool = False
 
@@ -58,6 +59,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         fixes_ranks=True,
         leaves_out_nan=True,
         takes_other_ids=True,
+        narrows_ints=True,
         written_by_weight=True,
     ),
     "executorch": Runtime(

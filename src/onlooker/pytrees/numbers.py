@@ -10,7 +10,16 @@ import torch
 
 from .unusual import unusual
 
-__all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "has_floats", "is_same"]
+__all__ = [
+    "altered",
+    "as_dtype",
+    "as_numbers",
+    "as_numbers_dtype",
+    "has_floats",
+    "is_same",
+    "other_int",
+    "wide_int",
+]
 
 
 def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
@@ -96,6 +105,30 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
         return False
     alike = (left.dtype, left.shape, left.device) == (right.dtype, right.shape, right.device)
     return alike and torch.equal(as_numbers(left), as_numbers(right))
+
+
+def other_int(tensor: torch.Tensor, low: int, high: int) -> int | None:
+    """Returns an int that is not between two others; None where there is none, or no values are at
+    hand.
+
+    >>> other_int(torch.tensor([3, -1, 9]), 0, 9)
+    -1
+    """
+    if tensor.is_meta or not tensor.numel():
+        return None
+    least, greatest = (int(end) for end in tensor.aminmax())
+    return least if least < low else greatest if greatest > high else None
+
+
+def wide_int(tensor: torch.Tensor) -> int | None:
+    """Returns an int of more than 32 bits; None where there is none.
+
+    >>> wide_int(torch.tensor([2**31, 5]))
+    2147483648
+    """
+    if tensor.dtype is not torch.int64:
+        return None
+    return other_int(tensor, torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max)
 
 
 def has_floats(value: Any) -> bool:

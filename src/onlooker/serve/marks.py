@@ -20,6 +20,7 @@ from ..core.marks import (
     IDENTITY,
     INFERENCE,
     MEMORY,
+    NARROW,
     NUMBERS,
     ORDER,
     RECORDED,
@@ -39,7 +40,7 @@ from ..core.structure import Structure
 from ..core.traffic import Violation, ViolationKind
 from ..observing.surroundings import autocast_state
 from ..proofs.operators import written_placeholders
-from ..pytrees.numbers import as_numbers
+from ..pytrees.numbers import as_numbers, other_int, wide_int
 from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_tensor
 from ..trace.graph import Graph
 from ..trace.order_reads import of_var_keyword, orders_differ
@@ -94,10 +95,12 @@ class MarksOfCalls:
             for mark, is_one, got in _NOT_FINITE:
                 if mark in self._marks and self._has_any(position, value, is_one):
                     yield self._violation(mark, where, got)
-            if where in self._ids and (wrong := _other_id(value, *self._ids[where])) is not None:
+            if where in self._ids and (wrong := other_int(value, *self._ids[where])) is not None:
                 yield self._violation(
                     ids_mark(where, *self._ids[where]), where, f"which has {wrong}"
                 )
+            elif NARROW in self._marks and (wide := wide_int(value)) is not None:
+                yield self._violation(NARROW, where, f"which has {wide}")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
@@ -133,16 +136,6 @@ class MarksOfCalls:
     def _violation(self, mark: str, where: str, got: str) -> Violation:
         expected = f"{said_of(mark)}, because of {self._marks[mark]}"
         return Violation(ViolationKind.CONDITION, "this graph", expected, f"{where}, {got}")
-
-
-def _other_id(value: torch.Tensor, low: int, high: int) -> int | None:
-    """Returns an id that is not between two others; None where there is none, or no values are at
-    hand.
-    """
-    if value.is_meta or not value.numel():
-        return None
-    least, greatest = (int(end) for end in value.aminmax())
-    return least if least < low else greatest if greatest > high else None
 
 
 def _written_inputs(graph: Graph) -> tuple[int, ...]:

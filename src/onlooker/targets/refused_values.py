@@ -11,6 +11,9 @@ argument goes into a table as it is::
 
     def forward(self, ids):              # ids of 0 to 9, for a table of 10 rows
         return self.table(ids)
+
+OpenVINO computes ints of 64 bits in 32: of ``3_000_000_000 // 7`` it gives -306783378. A graph for it takes ints
+of 32 bits, unless watched calls had others, as times in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from typing import Any
 
 import torch
 
-from ..core.marks import FINITE, NUMBERS, ids_mark
+from ..core.marks import FINITE, NARROW, NUMBERS, ids_in, ids_mark
 from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
 from ..proofs.operators import MOVES
+from ..pytrees.numbers import wide_int
 from ..torch_internals.graph_modules import placeholders_of
 from ..trace.graph import Graph
 
@@ -41,6 +45,7 @@ def bound_to_values(
     """
     sources = {graph.name: graph for graph in graphs}
     has_nan = any(map(_has_nan, samples))
+    has_wide = any(map(_has_wide_ints, samples))
     found = []
     for one in converted:
         source = sources.get(one.name)
@@ -49,6 +54,8 @@ def bound_to_values(
         if source is not None and RUNTIMES[one.target].takes_other_ids:
             ids = dict.fromkeys(_marks_of_ids(source), f"the runtime of {one.target}")
             one = replace(one, marks={**one.marks, **ids})
+        if RUNTIMES[one.target].narrows_ints and not has_wide and _takes_ints(one):
+            one = replace(one, marks={**one.marks, NARROW: f"the runtime of {one.target}"})
         found.append(one)
     return found
 
@@ -69,6 +76,19 @@ def _marked(graph: Graph, *marks: str) -> Graph:
 
 def _has_nan(sample: Sample) -> bool:
     return any(bool(floats.isnan().any()) for floats in sample.floats())
+
+
+def _takes_ints(graph: Graph) -> bool:
+    """True for a graph with an input of 64 bits that goes into no table of its own."""
+    tables = {path for path, _, _ in ids_in(graph.marks)}
+    return any(
+        leaf.dtype == "torch.int64" and str(leaf.path) not in tables for leaf in graph.plan.inputs
+    )
+
+
+def _has_wide_ints(sample: Sample) -> bool:
+    tensors = (leaf for leaf in sample.inputs.leaves if isinstance(leaf, torch.Tensor))
+    return any(wide_int(tensor) is not None for tensor in tensors)
 
 
 def _asks_for_nan(graph: Graph) -> bool:

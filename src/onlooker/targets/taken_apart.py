@@ -428,6 +428,72 @@ def _has_order(x: torch.Tensor, dim: int) -> bool:
     return bool(x.dim()) and x.dtype is not torch.bool
 
 
+def _log_of_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """``log_sigmoid``, whose sigmoid may be too small for a number."""
+    return x.clamp(max=0) - (-x.abs()).exp().log1p()
+
+
+def _cross_entropy(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    positive: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """``binary_cross_entropy_with_logits``"""
+    factor = 1 if positive is None else (positive - 1) * target + 1
+    loss = (1 - target) * x - factor * _log_of_sigmoid(x)
+    loss = loss if weight is None else loss * weight
+    return (loss, loss.mean(), loss.sum())[reduction] if reduction else loss
+
+
+def _sum_of_powers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``logaddexp``, whose powers may be beyond all numbers."""
+    distance = torch.where(x == y, 0.0, (x - y).abs())
+    return torch.maximum(x, y) + (-distance).exp().log1p()
+
+
+def _is_among(
+    x: Any, others: Any, *, assume_unique: bool = False, invert: bool = False
+) -> torch.Tensor:
+    """``isin``"""
+    found: torch.Tensor = (x.unsqueeze(-1) == others.flatten()).any(-1)
+    return ~found if invert else found
+
+
+def _are_ints(*tensors: Any) -> bool:
+    return not any(
+        tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor)
+    ) and not any(isinstance(tensor, (float, torch.SymFloat)) for tensor in tensors)
+
+
+def _sign(x: torch.Tensor) -> torch.Tensor:
+    """``sign`` of ints: ONNX Runtime looks at 32 bits of them."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+def _quotient_of_ints(x: torch.Tensor, y: Any, *, rounding_mode: str) -> torch.Tensor:
+    """``div`` of ints that is rounded: converters compute it with floats, which lack some of the digits."""
+    if rounding_mode == "floor":
+        return torch.floor_divide(x, y)
+    dtype = torch.result_type(x, y)
+    x, y = (one.long() if isinstance(one, torch.Tensor) else one for one in (x, y))
+    quotient = torch.floor_divide(x.abs(), abs(y))
+    other = y if isinstance(y, torch.Tensor) else torch.full_like(x, y)
+    return torch.where((x < 0) == (other < 0), quotient, -quotient).to(dtype)
+
+
+def _either(x: torch.Tensor, y: Any, alpha: Any = 1) -> torch.Tensor:
+    """``add`` of masks"""
+    return torch.logical_or(x, y)
+
+
+def _are_masks(x: Any, y: Any, alpha: Any = 1) -> bool:
+    return all(isinstance(one, torch.Tensor) and one.dtype is torch.bool for one in (x, y))
+
+
 #: operator of torch -> the function of other operators that does the same
 TAKEN_APART: dict[Any, Callable[..., Any]] = {
     **{operator: Sometimes(is_real, function) for operator, function in MATRICES.items()},
@@ -436,6 +502,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     ],
     _aten._cdist_forward.default: _distances,
     _aten._unique2.default: _different_in_order,
+    _aten.add.Tensor: Sometimes(_are_masks, _either),
     _aten.amax.default: Sometimes(_is_of_all, lambda x: _aten.amax.default(x.flatten(), [0])),
     _aten.amin.default: Sometimes(_is_of_all, lambda x: _aten.amin.default(x.flatten(), [0])),
     _aten.atan2.default: _angle,
@@ -444,6 +511,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
         lambda x, weight, bias, mean, spread, training, *_: training and mean is not None,
         _by_own_numbers,
     ),
+    _aten.binary_cross_entropy_with_logits.default: _cross_entropy,
     _aten.bincount.default: _counts,
     _aten.bucketize.Tensor: _buckets,
     _aten.cdist.default: _distances,
@@ -456,6 +524,12 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
     _aten.digamma.default: _digamma,
+    **dict.fromkeys(
+        (_aten.div.Scalar_mode, _aten.div.Tensor_mode),
+        Sometimes(
+            lambda x, y, rounding_mode=None: rounding_mode and _are_ints(x, y), _quotient_of_ints
+        ),
+    ),
     _aten.einsum.default: Sometimes(
         lambda _, tensors, **path: any(tensor.is_complex() for tensor in tensors), _complex_product
     ),
@@ -463,8 +537,11 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.fmin.default: _of_numbers(torch.minimum),
     _aten.hypot.default: _hypotenuse,
     _aten.index_reduce.default: _reduced_rows,
+    _aten.isin.Tensor_Tensor: _is_among,
     _aten.kthvalue.default: _of_an_axis(_smallest),
     _aten.lgamma.default: _log_of_gamma,
+    _aten.log_sigmoid.default: _log_of_sigmoid,
+    _aten.logaddexp.default: _sum_of_powers,
     _aten.logcumsumexp.default: _of_an_axis(_running_sum_of_powers),
     _aten.masked_select.default: _selected,
     _aten.median.default: lambda x: _middle(x.flatten(), 0)[0],
@@ -485,6 +562,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
         _with_those_taken(_reduced),
     ),
     _aten.searchsorted.Tensor: _before,
+    _aten.sign.default: Sometimes(_are_ints, _sign),
     _aten.signbit.default: _is_negative,
     _aten.unique_consecutive.default: Sometimes(
         lambda x, inverse=False, counts=False, dim=None: dim is None, _different

@@ -138,3 +138,35 @@ def test_complex_numbers_are_pairs_and_transforms_are_products() -> None:
     calls = [call(rand(n, m), rand(n, m) + 1) for n, m in ((2, 32), (3, 40))]
     program = exported(Spectra(), calls).to("openvino")
     assert program.verify().verified, program.report
+
+
+class Bytes(torch.nn.Module):
+    """Numbers of 8 bits, which go round beyond their greatest one."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x + 10, 3 - x, x * 2, x - x.flip(0), -x, (y + y, y - 100, y * y, y.abs()), x + y, x * 0.5
+
+
+def test_ints_of_8_bits_go_round_as_in_torch() -> None:
+    model = Bytes()
+    calls = [call(*(torch.ones(n, 4, dtype=dtype) for dtype in (torch.uint8, torch.int8))) for n in (2, 3)]
+    program = exported(model, calls).to("openvino")
+    assert program.verify().verified, program.report
+    x = torch.tensor([[250, 255, 0, 127], [246, 1, 128, 3]], dtype=torch.uint8)
+    torch.testing.assert_close(program(x, x.view(torch.int8)), model(x, x.view(torch.int8)))
+
+
+class LastOnes(torch.nn.Module):
+    """The last row of each sentence; a length of 0 gives the last row of all, as -1 does."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        rows = torch.arange(len(x))
+        return x[rows, lengths - 1], x.index_put((rows, lengths - 1), torch.tensor(0.0))
+
+
+def test_an_index_below_0_counts_from_the_end_of_its_own_axis() -> None:
+    model = LastOnes()
+    program = exported(model, [call(rand(n, 4, 3), torch.arange(n) + 1) for n in (2, 3)]).to("openvino")
+    assert program.verify().verified, program.report
+    x, lengths = rand(3, 4, 3), torch.tensor([0, 4, -2])
+    torch.testing.assert_close(program(x, lengths), model(x, lengths))

@@ -50,6 +50,18 @@ _SAME: dict[Any, Any] = {
     math.floor: _aten.floor.default,
     sym_sqrt: _aten.sqrt.default,
 }
+#: operators whose results may be beyond the numbers of a dtype
+_GO_ROUND = (
+    _aten.abs.default,
+    _aten.add.Tensor,
+    _aten.add.Scalar,
+    _aten.sub.Tensor,
+    _aten.mul.Tensor,
+    _aten.mul.Scalar,
+    _aten.neg.default,
+    _aten.rsub.Scalar,
+    _aten.pow.Tensor_Scalar,
+)
 _SQUEEZES = (_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims)
 #: those that give an int where the operator of torch gives what it was given, and the other way round
 _TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64, math.trunc: torch.int64}
@@ -83,6 +95,8 @@ def use_known_operators(module: GraphModule) -> None:
             _leave_out_copy(module.graph, node)
         elif node.target in _SQUEEZES:
             _squeeze_ones(module.graph, node)
+        elif node.target in (_aten.index.Tensor, _aten.index_put.default):
+            _count_from_the_front(module.graph, node)
         elif node.target is _aten.scatter_reduce.two:
             node.args, node.kwargs = (*node.args, node.kwargs.get("include_self", True)), {}
         elif node.target is _aten.copy_.default:
@@ -152,6 +166,42 @@ def _give_each_result(graph: Graph, node: Node) -> None:
     graph.erase_node(node)
 
 
+def _count_from_the_front(graph: Graph, node: Node) -> None:
+    """Adds the size of an axis to the indices below 0 where several axes have indices: the front end
+    makes one number of them.
+    """
+    value: Any = node.args[0]
+    indices: Any = node.args[1]
+    if sum(one is not None for one in indices) < 2:
+        return
+    shape = value.meta["val"].shape
+    counted = [
+        _counted(graph, node, value, axis, shape[axis], one) if _is_computed(one) else one
+        for axis, one in enumerate(indices)
+    ]
+    node.update_arg(1, counted)
+
+
+def _is_computed(index: Any) -> bool:
+    """True for indices that may be below 0."""
+    if index is None or index.meta["val"].dtype not in (torch.int32, torch.int64):
+        return False
+    return index.target not in (_aten.arange.default, _aten.arange.start_step)
+
+
+def _counted(graph: Graph, node: Node, value: Node, axis: int, size: Any, index: Node) -> Node:
+    with graph.inserting_before(node):
+        if not isinstance(size, int):
+            size = graph.call_function(_aten.sym_size.int, (value, axis))
+            size.meta["val"] = value.meta["val"].shape[axis]
+        is_low = graph.call_function(_aten.lt.Scalar, (index, 0))
+        moved = graph.call_function(_aten.add.Tensor, (index, size))
+        chosen = graph.call_function(_aten.where.self, (is_low, moved, index))
+    is_low.meta["val"] = torch.empty_like(index.meta["val"], dtype=torch.bool)
+    moved.meta["val"] = chosen.meta["val"] = index.meta["val"]
+    return chosen
+
+
 def _take_the_source(node: Node) -> None:
     """Makes a write to an input a copy of its source, which the input holds afterwards."""
     target, source = node.args[:2]
@@ -191,6 +241,10 @@ def _plus_product(
     return x * beta + matrix.mv(vector) * alpha
 
 
+def _difference(x: torch.Tensor, y: Any, alpha: Any = 1) -> Any:
+    return x - y * alpha
+
+
 def _shifted_left(x: torch.Tensor, bits: int) -> Any:
     return x * 2**bits
 
@@ -226,6 +280,20 @@ def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str | None) -> Any:
         return _truncated(x / y)
     y = y if isinstance(y, torch.Tensor) else torch.full_like(x, y)
     return torch.div(x.abs(), y.abs(), rounding_mode="floor") * (x.sign() * y.sign())
+
+
+def _wrapped(operator: Any) -> Any:
+    """The operator, whose results of 8 bits go round: OpenVINO gives 255 for 250 + 10, and torch 4."""
+
+    def computed(x: Any, *args: Any, **options: Any) -> Any:
+        dtype = torch.result_type(x, args[0]) if args else x.dtype
+        if dtype not in (torch.uint8, torch.int8):
+            return NotImplemented
+        wide = [one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in (x, *args)]
+        low = torch.iinfo(dtype).min
+        return ((operator(*wide, **options) - low) % 256 + low).to(dtype)
+
+    return computed
 
 
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
@@ -267,6 +335,8 @@ def taken_apart() -> dict[Any, Any]:
     """Per operator that OpenVINO lacks the function of other operators that does the same."""
     return {
         **of_complex_numbers(),
+        **{operator: _wrapped(operator) for operator in _GO_ROUND},
+        _aten.bitwise_or.Scalar: lambda x, y: x | torch.full_like(x, y),
         _aten.bitwise_xor.Scalar: lambda x, y: x ^ torch.full_like(x, y),
         _aten.diagonal.default: _diagonal,
         _aten.div.Scalar_mode: _quotient,
@@ -274,7 +344,7 @@ def taken_apart() -> dict[Any, Any]:
         _aten.isinf.default: lambda x: x.abs() == math.inf,
         _aten._trilinear.default: _trilinear,
         _aten.unfold.default: _windows,
-        _aten.sub.Scalar: lambda x, y, alpha=1: x - y * alpha,
+        _aten.sub.Scalar: _difference,
         _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],
         _aten.linalg_cross.default: decomp.decomposition_table[_aten.linalg_cross.default],
         _aten.linalg_vector_norm.default: _norm,

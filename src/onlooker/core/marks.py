@@ -19,7 +19,6 @@ __all__ = [
     "IDENTITY",
     "INFERENCE",
     "MEMORY",
-    "NARROW",
     "NUMBERS",
     "ORDER",
     "RECORDED",
@@ -30,6 +29,8 @@ __all__ = [
     "autocasts_in",
     "ids_in",
     "ids_mark",
+    "ints_in",
+    "ints_mark",
     "refused_of",
     "said_of",
     "setting_mark",
@@ -60,8 +61,6 @@ RECORDED: Final = "recorded"
 NUMBERS: Final = "numbers"
 #: whether a number is infinite, where another runtime was seen to compute otherwise with such
 FINITE: Final = "finite"
-#: whether an int has more than 32 bits, where another runtime computes in so many
-NARROW: Final = "narrow"
 #: settings of torch that are no argument of a call, by the functions of torch that tell them
 SETTINGS: Final = (
     "are_deterministic_algorithms_enabled",
@@ -100,7 +99,6 @@ _SAID = {
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
     FINITE: "finite numbers",
-    NARROW: "ints of 32 bits",
     CLASSES: "tensors of the class torch.Tensor, and no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     RECORDED: "a call that records gradients, outside of torch.no_grad()",
@@ -116,7 +114,6 @@ _REFUSED = {
     IDENTITY: "with one tensor twice",
     NUMBERS: "with NaN",
     FINITE: "with infinite numbers",
-    NARROW: "with ints of more than 32 bits",
     CLASSES: "with a torch.nn.Parameter, or a tensor of another class",
     UNRECORDED: "that record gradients",
     RECORDED: "inside torch.no_grad()",
@@ -128,6 +125,8 @@ def said_of(mark: str) -> str:
     """Returns in words which mark a graph needs its calls to have."""
     for path, low, high in ids_in([mark]):
         return f"ids of {low} to {high} in {path}"
+    for power in ints_in([mark]):
+        return f"ints below 2**{power}"
     for device, state in autocasts_in([mark]):
         return f"a call where torch.autocast is {state} for {device}"
     is_setting = any(settings_in([mark]))
@@ -142,6 +141,8 @@ def refused_of(mark: str) -> str:
     """
     for path, low, high in ids_in([mark]):
         return f"calls with ids outside {low} to {high} in {path}"
+    for power in ints_in([mark]):
+        return f"calls with ints from 2**{power} on, or below -2**{power}"
     for device, state in autocasts_in([mark]):
         return f"calls where torch.autocast is not {state} for {device}"
     for name, value in settings_in([mark]):
@@ -169,6 +170,26 @@ def ids_in(marks: Iterable[str]) -> Iterator[tuple[str, int, int]]:
             path, _, ends = mark.removeprefix("ids: ").rpartition(" from ")
             low, _, high = ends.partition(" to ")
             yield path, int(low), int(high)
+
+
+def ints_mark(power: int) -> str:
+    """Returns the mark of a graph whose runtime computes larger ints of 64 bits otherwise.
+
+    >>> ints_mark(31)
+    'ints below 2**31'
+    """
+    return f"ints below 2**{power}"
+
+
+def ints_in(marks: Iterable[str]) -> Iterator[int]:
+    """Yields the powers of 2 that ints have to be below, by the marks of a graph.
+
+    >>> [*ints_in([GRADIENTS, "ints below 2**31"])]
+    [31]
+    """
+    for mark in marks:
+        if mark.startswith("ints below 2**"):
+            yield int(mark.removeprefix("ints below 2**"))
 
 
 def setting_mark(name: str, value: object) -> str:

@@ -20,7 +20,8 @@ class Runtime:
     Four fields say where graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
     rank of the trace, also where the model drops an axis of size 1. With ``leaves_out_nan`` the greatest of
     some numbers is no NaN where one of them is. With ``takes_other_ids`` an id that is no row of a table
-    gives numbers, and no error. With ``narrows_ints`` ints of 64 bits are computed in 32.
+    gives numbers, and no error. With ``narrows_ints`` ints of 64 bits are
+    computed in 32, and some operators in floats, which have 24.
 
     Two more are about files. Loading ``is_machine_code`` runs it. A file that is ``written_by_weight`` needs
     one weight at a time in memory.

@@ -17,8 +17,8 @@ __all__ = [
     "as_numbers_dtype",
     "has_floats",
     "is_same",
+    "large_int",
     "other_int",
-    "wide_int",
 ]
 
 
@@ -120,15 +120,16 @@ def other_int(tensor: torch.Tensor, low: int, high: int) -> int | None:
     return least if least < low else greatest if greatest > high else None
 
 
-def wide_int(tensor: torch.Tensor) -> int | None:
-    """Returns an int of more than 32 bits; None where there is none.
+def large_int(tensor: torch.Tensor, power: int) -> int | None:
+    """Returns an int of 32 or 64 bits that is not below ``2**power``, or below ``-2**power``; None where
+    there is none.
 
-    >>> wide_int(torch.tensor([2**31, 5]))
+    >>> large_int(torch.tensor([2**31, 5]), 31)
     2147483648
     """
-    if tensor.dtype is not torch.int64:
+    if tensor.dtype not in (torch.int32, torch.int64):
         return None
-    return other_int(tensor, torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max)
+    return other_int(tensor, -(2**power), 2**power - 1)
 
 
 def has_floats(value: Any) -> bool:

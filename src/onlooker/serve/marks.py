@@ -20,7 +20,6 @@ from ..core.marks import (
     IDENTITY,
     INFERENCE,
     MEMORY,
-    NARROW,
     NUMBERS,
     ORDER,
     RECORDED,
@@ -30,6 +29,8 @@ from ..core.marks import (
     autocasts_in,
     ids_in,
     ids_mark,
+    ints_in,
+    ints_mark,
     said_of,
     setting_mark,
     settings_in,
@@ -40,7 +41,7 @@ from ..core.structure import Structure
 from ..core.traffic import Violation, ViolationKind
 from ..observing.surroundings import autocast_state
 from ..proofs.operators import written_placeholders
-from ..pytrees.numbers import as_numbers, other_int, wide_int
+from ..pytrees.numbers import as_numbers, large_int, other_int
 from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_tensor
 from ..trace.graph import Graph
 from ..trace.order_reads import of_var_keyword, orders_differ
@@ -64,6 +65,7 @@ class MarksOfCalls:
         self._autocasts = tuple(autocasts_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
+        self._power = next(ints_in(graph.marks), None)
         #: the positions of the inputs that a call writes to
         self.written = _written_inputs(graph)
         #: a cache that comes back is not looked through at each call
@@ -99,8 +101,8 @@ class MarksOfCalls:
                 yield self._violation(
                     ids_mark(where, *self._ids[where]), where, f"which has {wrong}"
                 )
-            elif NARROW in self._marks and (wide := wide_int(value)) is not None:
-                yield self._violation(NARROW, where, f"which has {wide}")
+            elif self._power and (large := large_int(value, self._power)) is not None:
+                yield self._violation(ints_mark(self._power), where, f"which has {large}")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")

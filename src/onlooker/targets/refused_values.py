@@ -12,8 +12,9 @@ argument goes into a table as it is::
     def forward(self, ids):              # ids of 0 to 9, for a table of 10 rows
         return self.table(ids)
 
-OpenVINO computes ints of 64 bits in 32: of ``3_000_000_000 // 7`` it gives -306783378. A graph for it takes ints
-of 32 bits, unless watched calls had others, as times in milliseconds.
+OpenVINO computes ints of 64 bits in 32: of ``3_000_000_000 // 7`` it gives -306783378. It compares and adds up ints as
+floats, of 24 bits: 16777216 is 16777217. A graph for it takes ints below 2**24, and below 2**31 where watched calls
+had larger ones, as seconds since 1970. Trials tell whether it computes what is larger than 2**24 as the model does.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from typing import Any
 
 import torch
 
-from ..core.marks import FINITE, NARROW, NUMBERS, ids_in, ids_mark
+from ..core.marks import FINITE, NUMBERS, ids_in, ids_mark, ints_mark
 from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
 from ..proofs.operators import MOVES
-from ..pytrees.numbers import wide_int
+from ..pytrees.numbers import large_int
 from ..torch_internals.graph_modules import placeholders_of
 from ..trace.graph import Graph
 
 __all__ = ["bound_to_values", "not_finite"]
 
+#: ints below these powers of 2 are exact: in the floats of OpenVINO, and in its ints
+_POWERS = (24, 31)
 _ASKS = ("isnan", "isfinite", "isinf", "isposinf", "isneginf", "nan_to_num", "nansum", "nanmean")
 
 
@@ -45,7 +48,7 @@ def bound_to_values(
     """
     sources = {graph.name: graph for graph in graphs}
     has_nan = any(map(_has_nan, samples))
-    has_wide = any(map(_has_wide_ints, samples))
+    power = next((one for one in _POWERS if not any(_has_large(s, one) for s in samples)), None)
     found = []
     for one in converted:
         source = sources.get(one.name)
@@ -54,8 +57,9 @@ def bound_to_values(
         if source is not None and RUNTIMES[one.target].takes_other_ids:
             ids = dict.fromkeys(_marks_of_ids(source), f"the runtime of {one.target}")
             one = replace(one, marks={**one.marks, **ids})
-        if RUNTIMES[one.target].narrows_ints and not has_wide and _takes_ints(one):
-            one = replace(one, marks={**one.marks, NARROW: f"the runtime of {one.target}"})
+        if power and RUNTIMES[one.target].narrows_ints and _takes_ints(one):
+            ints = {ints_mark(power): f"the runtime of {one.target}"}
+            one = replace(one, marks={**one.marks, **ints})
         found.append(one)
     return found
 
@@ -79,16 +83,17 @@ def _has_nan(sample: Sample) -> bool:
 
 
 def _takes_ints(graph: Graph) -> bool:
-    """True for a graph with an input of 64 bits that goes into no table of its own."""
+    """True for a graph with an input of ints that goes into no table of its own."""
     tables = {path for path, _, _ in ids_in(graph.marks)}
     return any(
-        leaf.dtype == "torch.int64" and str(leaf.path) not in tables for leaf in graph.plan.inputs
+        leaf.dtype in ("torch.int32", "torch.int64") and str(leaf.path) not in tables
+        for leaf in graph.plan.inputs
     )
 
 
-def _has_wide_ints(sample: Sample) -> bool:
+def _has_large(sample: Sample, power: int) -> bool:
     tensors = (leaf for leaf in sample.inputs.leaves if isinstance(leaf, torch.Tensor))
-    return any(wide_int(tensor) is not None for tensor in tensors)
+    return any(large_int(tensor, power) is not None for tensor in tensors)
 
 
 def _asks_for_nan(graph: Graph) -> bool:

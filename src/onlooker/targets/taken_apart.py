@@ -485,6 +485,17 @@ def _quotient_of_ints(x: torch.Tensor, y: Any, *, rounding_mode: str) -> torch.T
     return torch.where((x < 0) == (other < 0), quotient, -quotient).to(dtype)
 
 
+def _rest_of_ints(x: torch.Tensor, y: Any) -> torch.Tensor:
+    """``fmod`` of ints"""
+    rest: torch.Tensor = x - _quotient_of_ints(x, y, rounding_mode="trunc") * y
+    return rest
+
+
+def _shifted_bytes(x: torch.Tensor, bits: int) -> Any:
+    """``>>`` of bytes, which torch's converter shifts with a sign."""
+    return torch.floor_divide(x, 2**bits)
+
+
 def _either(x: torch.Tensor, y: Any, alpha: Any = 1) -> torch.Tensor:
     """``add`` of masks"""
     return torch.logical_or(x, y)
@@ -502,6 +513,10 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     ],
     _aten._cdist_forward.default: _distances,
     _aten._unique2.default: _different_in_order,
+    **dict.fromkeys(
+        (_aten.__rshift__.Scalar, _aten.bitwise_right_shift.Tensor_Scalar),
+        Sometimes(lambda x, bits: x.dtype is torch.uint8, _shifted_bytes),
+    ),
     _aten.add.Tensor: Sometimes(_are_masks, _either),
     _aten.amax.default: Sometimes(_is_of_all, lambda x: _aten.amax.default(x.flatten(), [0])),
     _aten.amin.default: Sometimes(_is_of_all, lambda x: _aten.amin.default(x.flatten(), [0])),
@@ -535,6 +550,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     ),
     _aten.fmax.default: _of_numbers(torch.maximum),
     _aten.fmin.default: _of_numbers(torch.minimum),
+    **dict.fromkeys((_aten.fmod.Scalar, _aten.fmod.Tensor), Sometimes(_are_ints, _rest_of_ints)),
     _aten.hypot.default: _hypotenuse,
     _aten.index_reduce.default: _reduced_rows,
     _aten.isin.Tensor_Tensor: _is_among,

@@ -126,3 +126,18 @@ def test_a_quotient_of_ints_is_rounded_down() -> None:
     calls = [call(torch.arange(-n, n).reshape(2, n)) for n in (6, 9)]
     program = exported(Quotients(), calls).to("openvino")
     assert program.verify().verified, program.report
+
+
+class Hashed(nn.Module):
+    """Ints of more digits than a float has."""
+
+    def forward(self, i: torch.Tensor) -> Any:
+        return i // 1000, i % 100, (i * 31 + 7) % -1000, i.int() // (i.flip(0).abs().int() + 1)
+
+
+def test_a_quotient_of_ints_has_all_digits() -> None:
+    model, generator = Hashed(), torch.Generator().manual_seed(0)
+    ints = torch.randint(-(2**26), 2**26, (4, 30), generator=generator)
+    program = exported(model, [call(ints[:2]), call(ints[:, :9])]).to("openvino")
+    assert program.verify().verified, program.report
+    torch.testing.assert_close(program(ints), model(ints))

@@ -1,6 +1,6 @@
 """Models of OpenVINO without what its plugin for processors computes wrongly.
 
-In three cases the plugin gives other numbers, and no error. They are written otherwise here, in operators that
+In four cases the plugin gives other numbers, and no error. They are written otherwise here, in operators that
 compute the same on every device.
 
 A weight that is read in two layouts, as by ``x @ w`` and ``x @ w.T`` with a square ``w``, or by a convolution
@@ -12,7 +12,8 @@ Attention whose rows are read together with one number a row, as by ``attention 
 columns on, the fused kernel gives what was in memory. A reshape to the shape that it has ends the fusion.
 
 A quotient of ints that is rounded down, as by ``rows // 3`` or ``-(-length // 3)``: the plugin rounds negative
-ones up. What is divided is first made a multiple of the divisor.
+ones up. And the rest, as by ``ids % 100``: both are computed with floats of 24 bits, so that ``100_000_001 // 3``
+is 33333334. What the quotient leaves is divided once more, and the sum of both is moved to where it belongs.
 
 Upstream: ``upstream/openvino_shared_weight.py``, ``upstream/openvino_attention_rows.py`` and
 ``upstream/openvino_floor_division.py``, of which no thread is known. A pass may go when its script says "repaired".
@@ -42,6 +43,8 @@ _VIEWS = ("Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _BETWEEN = ("Convert", "Divide", "Multiply", "Select")
 #: the fewest columns of attention that are computed wrongly
 _COLUMNS = 128
+#: so many bytes of an int are more than the digits of a float
+_BYTES = 4
 #: what may read the rows of attention without being fused with it
 _UNFUSED = ("Reshape", "Result", "Transpose")
 #: operators whose results are not negative where their first input, or every input, is not
@@ -56,7 +59,9 @@ def avoid_wrong_numbers(model: Any) -> None:
         if _is_attention(node):
             _end_fusion(node)
         elif _is_rounded_down(node):
-            _divide_a_multiple(node)
+            _round_down(node)
+        elif _is_rest(node):
+            _take_the_rest(node)
 
 
 def _nodes_of(model: Any) -> Iterator[Any]:
@@ -160,9 +165,50 @@ def _is_size(port: Any) -> bool:
     return kind == "ShapeOf" or (kind in _OF_ALL and all(map(_is_size, node.input_values())))
 
 
-def _divide_a_multiple(quotient: Any) -> None:
+def _is_rest(node: Any) -> bool:
+    kind = node.get_output_element_type(0)
+    is_rest = node.get_type_name() == "FloorMod" and not kind.is_real() and kind.size >= _BYTES
+    return is_rest and not all(map(_is_size, node.input_values()))
+
+
+def _round_down(quotient: Any) -> None:
     from openvino import opset13
 
     number, divisor = quotient.input_values()
+    if quotient.get_output_element_type(0).size >= _BYTES:
+        _put(quotient, _quotient(number, divisor))
+        return
     rest = opset13.floor_mod(number, divisor)
     quotient.input(0).replace_source_output(opset13.subtract(number, rest).output(0))
+
+
+def _take_the_rest(rest: Any) -> None:
+    from openvino import opset13
+
+    number, divisor = rest.input_values()
+    product = opset13.multiply(_quotient(number, divisor), divisor)
+    _put(rest, opset13.subtract(number, product))
+
+
+def _put(node: Any, other: Any) -> None:
+    """Lets all that read a node read another one."""
+    other.set_friendly_name(node.get_friendly_name())
+    for user in list(node.output(0).get_target_inputs()):
+        user.replace_source_output(other.output(0))
+
+
+def _quotient(number: Any, divisor: Any) -> Any:
+    """The quotient that is rounded down. Of 100_000_001 and 3 it is 33333334 first, which leaves -1."""
+    from openvino import opset13
+
+    def left_by(found: Any) -> Any:
+        return opset13.subtract(number, opset13.multiply(found, divisor))
+
+    found = opset13.divide(number, divisor)
+    found = opset13.add(found, opset13.divide(left_by(found), divisor))
+    # now it is at most 1 off
+    left = opset13.multiply(left_by(found), opset13.sign(divisor))
+    zero = opset13.convert_like(opset13.constant(0), divisor)
+    is_high = opset13.convert_like(opset13.less(left, zero), divisor)
+    is_low = opset13.convert_like(opset13.greater_equal(left, opset13.abs(divisor)), divisor)
+    return opset13.subtract(opset13.add(found, is_low), is_high)

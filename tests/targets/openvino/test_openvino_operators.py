@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from onlooker.verify.ties import lower_index_first
 from target_models import Attention, call, exported, masked_calls, rand
 
 pytest.importorskip("openvino")
@@ -170,3 +171,18 @@ def test_an_index_below_0_counts_from_the_end_of_its_own_axis() -> None:
     assert program.verify().verified, program.report
     x, lengths = rand(3, 4, 3), torch.tensor([0, 4, -2])
     torch.testing.assert_close(program(x, lengths), model(x, lengths))
+
+
+class Sorted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return *x.sort(-1), *x.sort(0, True), x.argsort(descending=True)
+
+
+def test_equal_elements_stay_in_their_order() -> None:
+    model = Sorted()
+    program = exported(model, [call(rand(n, 20)) for n in (2, 3)]).to("openvino")
+    assert program.verify().verified, program.report
+    x = (torch.arange(80) * 7 % 4).reshape(4, 20).float()
+    with lower_index_first():
+        wanted = model(x)
+    torch.testing.assert_close(program(x), wanted)

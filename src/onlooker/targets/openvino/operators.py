@@ -63,6 +63,11 @@ _GO_ROUND = (
     _aten.pow.Tensor_Scalar,
 )
 _SQUEEZES = (_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims)
+#: by each operator that orders elements the one that keeps the order of equal ones
+_IN_ORDER: dict[Any, Any] = {
+    _aten.sort.default: _aten.sort.stable,
+    _aten.argsort.default: _aten.argsort.stable,
+}
 #: those that give an int where the operator of torch gives what it was given, and the other way round
 _TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64, math.trunc: torch.int64}
 
@@ -97,6 +102,8 @@ def use_known_operators(module: GraphModule) -> None:
             _squeeze_ones(module.graph, node)
         elif node.target in (_aten.index.Tensor, _aten.index_put.default):
             _count_from_the_front(module.graph, node)
+        elif node.target in _IN_ORDER:
+            _keep_order(node)
         elif node.target is _aten.scatter_reduce.two:
             node.args, node.kwargs = (*node.args, node.kwargs.get("include_self", True)), {}
         elif node.target is _aten.copy_.default:
@@ -200,6 +207,14 @@ def _counted(graph: Graph, node: Node, value: Node, axis: int, size: Any, index:
     is_low.meta["val"] = torch.empty_like(index.meta["val"], dtype=torch.bool)
     moved.meta["val"] = chosen.meta["val"] = index.meta["val"]
     return chosen
+
+
+def _keep_order(node: Node) -> None:
+    """Lets equal elements stay in their order: torch says nothing of it, and trials take no third one."""
+    value, *options = node.args
+    given = dict(zip(("dim", "descending"), options, strict=False))
+    node.target, node.args = _IN_ORDER[node.target], (value,)
+    node.kwargs = {"stable": True, **given, **node.kwargs}
 
 
 def _take_the_source(node: Node) -> None:

@@ -214,7 +214,7 @@ class Lacking(torch.nn.Module):
             "loss": torch.nn.functional.cross_entropy(x, x.softmax(1)),
             "scores": (torch.nn.functional.logsigmoid(x * 300), torch.logaddexp(x * 300, x)),
             "marked": (torch.isin(i, torch.tensor([1, 5])), (x > 0) + (x < -1)),
-            "places": (torch.div(i + 100_000_001, 3, rounding_mode="trunc") - 33_333_330),
+            "places": torch.div(i + 17_000_003, 3, rounding_mode="trunc"),
             "parts": torch.tensor_split(x, 3),
         }
 

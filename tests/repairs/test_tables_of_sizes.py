@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
+import site
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -275,3 +279,36 @@ def test_what_another_model_put_into_a_table_of_the_file_is_compared_with_the_si
     assert [*shared] == [9, 5]
     with pytest.raises(RejectedCallError):
         program(torch.randn(2, 9, 4))
+
+
+OF_A_PACKAGE = """
+import torch
+
+STEPS = {}
+
+class WithTable(torch.nn.Module):
+    def forward(self, x):
+        n = x.shape[1]
+        if n not in STEPS:
+            STEPS[n] = torch.arange(n).unsqueeze(-1) / 10
+        return x * STEPS[n]
+"""
+
+
+def test_a_table_of_a_package_holds_for_all_sizes_and_keeps_what_calls_put_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = ModuleType("package_with_a_table")
+    file = f"{site.getsitepackages()[0]}/package_with_a_table/__init__.py"
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    lines = (len(OF_A_PACKAGE), None, OF_A_PACKAGE.splitlines(keepends=True), file)
+    monkeypatch.setitem(linecache.cache, file, lines)
+    exec(compile(OF_A_PACKAGE, file, "exec"), vars(package))
+    model = package.WithTable()
+    program = exported(model, (2, 5))
+    held = package.STEPS[5]
+    assert program.verify().verified
+    assert [*package.STEPS] == [5]
+    assert package.STEPS[5] is held
+    x = torch.randn(3, 9, 4)
+    torch.testing.assert_close(program(x), model(x))

@@ -27,6 +27,7 @@ __all__ = [
     "Contents",
     "are_equal",
     "changed_paths",
+    "contents_at",
     "copied_values",
     "former_values",
     "held_values",
@@ -231,6 +232,16 @@ def values_at(model: Any, paths: Iterable[str]) -> dict[str, Any]:
         if name in table:
             found[path] = table[name]
     return found
+
+
+def contents_at(model: Any, former: Mapping[str, Any]) -> dict[str, Contents]:
+    """What the lists and dicts hold now of which ``former`` has other contents, by path."""
+    paths = [path for path, value in former.items() if isinstance(value, Contents)]
+    return {
+        path: Contents(held, _items_of(held))
+        for path, held in values_at(model, paths).items()
+        if type(held) in _CONTAINERS
+    }
 
 
 def _table(model: Any, path: str) -> tuple[dict[str, Any], str]:

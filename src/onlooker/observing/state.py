@@ -17,7 +17,7 @@ import torch
 from ..patches.swap import swapped
 from ..pytrees.numbers import is_same
 from .effects import Effect, note_data
-from .module_state import put_values
+from .module_state import contents_at, put_values
 from .reach import Snapshot
 
 __all__ = ["StateKeeper", "kept_state", "kept_weights"]
@@ -33,13 +33,14 @@ def kept_state(
     A ``keeper`` that is given again saves most of the work: it remembers what it found.
     """
     keeper = StateKeeper() if keeper is None else keeper
-    snapshot = keeper.snapshot(model)
+    snapshot, held = keeper.snapshot(model), contents_at(model, former)
     put_values(model, former, former)
     try:
         with _without_derivatives(snapshot.tensors.values()):
             yield
     finally:
         keeper.put_back(snapshot)
+        put_values(model, held, held)  # a dict of a package is in no snapshot
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.lab.recorder import Recorder
 from onlooker.proofs.same_run import Numbers
 from onlooker.repairs.loops.rolled_loops import FEWEST_STEPS
+from onlooker.repairs.loops.step_recorder import StepRecorder
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -932,3 +934,30 @@ def growing(state: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
 def test_a_scan_whose_steps_are_not_alike_is_not_compared(step: Callable[..., object], begun: torch.Tensor) -> None:
     with pytest.raises(NotImplementedError):
         numbers(lambda x: tuple(scan_op(step, [begun], [x], ())), rand(5, 3))
+
+
+class FromNone(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(3, 4)
+
+    def forward(self, x: torch.Tensor, state: Any = None) -> torch.Tensor:
+        rows = []
+        for t in range(x.shape[1]):
+            state = self.cell(x[:, t], state)
+            rows.append(state[0])
+        return torch.stack(rows, 1)
+
+
+def test_steps_after_a_longer_first_one_compute_no_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, repeated = [], StepRecorder._repeated
+
+    def noted(self: StepRecorder, loop: Any, operation: Any) -> Any:
+        found = repeated(self, loop, operation)
+        if found is None:
+            computed.append(operation)
+        return found
+
+    monkeypatch.setattr(StepRecorder, "_repeated", noted)
+    exported(FromNone().eval())
+    assert 0 < len(computed) < 60

@@ -510,16 +510,16 @@ class StepRecorder:
         step two before.
         """
         number, n_steps = len(loop.steps[-1]), len(loop.steps)
-        if loop.numbers:
-            memory = self._later if n_steps % 2 else self.blanks
-            known = [(loop.steps[1], memory)] if n_steps > 3 else []
-        else:
-            known = [*zip(loop.steps[1:3], (self.blanks, self._later), strict=False)]
-            known = known[: max(n_steps - 2, 0)]
-            if any(one.writes for step, _ in known for one in step):
-                del known[1:]  # later steps read what the third one has written
-        found = (memory for step, memory in known if step[number : number + 1] == [operation])
-        return next(found, None)
+
+        def is_of(step: int) -> bool:
+            return loop.steps[step][number : number + 1] == [operation]
+
+        if n_steps > (3 if loop.numbers else 2) and is_of(1):
+            return self._later if loop.numbers and n_steps % 2 else self.blanks
+        # later steps read what the third one has written
+        if n_steps > 3 and not loop.numbers and is_of(2) and not _any_writes(loop.steps[1:3]):
+            return self._later
+        return None
 
     def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
         """Returns the result of an operation in a step after the second one, where it gave new
@@ -974,6 +974,10 @@ def _is_of_items_written(tensor: torch.Tensor) -> bool:
 
 def _as_tensor(beside: torch.Tensor, leaf: Any) -> Any:
     return leaf.tensor_beside(beside) if isinstance(leaf, StepIndex) else leaf
+
+
+def _any_writes(steps: Iterable[Iterable[Operation]]) -> bool:
+    return any(operation.writes for step in steps for operation in step)
 
 
 def _is_early(loop: Loop) -> bool:

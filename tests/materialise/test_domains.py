@@ -454,3 +454,18 @@ def test_extremes_are_strictly_sorted_where_the_watched_floats_are(numbers: list
     steps = -found.diff() if falling else found.diff()
     assert bool((steps > 0).all()), found
     assert bool((found >= 0).all())
+
+
+@pytest.mark.parametrize(
+    ("rows", "ones_hide"),
+    [
+        ([[False, False, True], [False, False, False]], True),
+        ([[True, True, False], [True, True, True]], False),
+        ([[False, True, True], [False, False, True]], False),
+    ],
+)
+def test_a_mask_of_padding_is_known_by_a_row_that_hides_nothing(rows: list[list[bool]], ones_hide: bool) -> None:
+    known = domains({"given": torch.tensor(rows)})
+    assert known.of(GIVEN).ones_hide is ones_hide
+    hidden = known.clamped({GIVEN: torch.ones(2, 4, dtype=torch.bool)})[GIVEN]
+    assert bool(hidden.all(1).any()) is not ones_hide

@@ -74,3 +74,19 @@ def test_a_trace_of_torch_computes_padded_positions() -> None:
         program = torch.export.export(model, (x,), {"src_key_padding_mask": mask}, strict=False)
         traced = program.module()(x, src_key_padding_mask=mask)
         assert not torch.allclose(traced, model(x, src_key_padding_mask=mask), atol=1e-3)
+
+
+@pytest.mark.parametrize("side", ["right", pytest.param("left", marks=pytest.mark.slow)])
+def test_an_encoder_without_nested_tensors_takes_any_padding(side: str) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 5), (3, 7)):
+            model(torch.randn(rows, length, 8), src_key_padding_mask=padding(rows, length, side))
+    program = observer.export()
+    assert program.verify().verified
+    x, mask = torch.randn(4, 9, 8), padding(4, 9, side)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x, src_key_padding_mask=mask), model(x, src_key_padding_mask=mask))

@@ -59,7 +59,8 @@ class Domain:
     """All that is known of the values of one tensor leaf; the default knows nothing. Rows lie along
     the last dimension.
 
-    ``low`` and ``high`` are the least and the greatest value that was seen. ``hot`` and ``simplex``
+    ``low`` and ``high`` are the least and the greatest value that was seen. Of a mask whose ``ones_hide``
+    positions the zeros do not, as of ``src_key_padding_mask``. ``hot`` and ``simplex``
     are the dimension, counted from the end, along which one number is 1 and the others 0, or along
     which floats add up to 1. ``start`` is where consecutive rows begin: a number, or the axis that
     has the size; they may go past ``high`` where they ``extend``. Rows begin with ``first``.
@@ -73,6 +74,7 @@ class Domain:
     low: float = 0
     high: float = 0
     is_mask: bool = False
+    ones_hide: bool = False
     hot: int | None = None
     simplex: int | None = None
     start: int | Axis | None = None
@@ -130,6 +132,8 @@ def clamped_to_domain(value: torch.Tensor, domain: Domain, sizes: AxisSizes) -> 
         return value
     elif domain.is_binary and domain.hot is None:
         valid = _repeated(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
+        if domain.ones_hide:  # no row is hidden as a whole
+            valid[..., 0] &= ~valid.bool().all(dim=-1)
     else:
         valid = _ints(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
     return value if is_same(valid, numbers) else as_dtype(valid, value.dtype).contiguous()

@@ -204,7 +204,13 @@ def _domain_of_ints(
         is_mask = Fact.PADDED in facts and hot is None and high == 1
         is_mask = is_mask and (low < high or Fact.BOOLS in facts or _is_called_mask(path))
         repeats = () if is_mask or hot is not None else repeats_of(path, sizes, seen, floats)
-        return Domain(facts, low, high, is_mask=is_mask, hot=hot, repeats=repeats)
+        # no row is hidden as a whole
+        is_empty = any(Fact.EMPTY in shown.facts for shown in seen)
+        ones_hide = is_mask and Fact.BOOLS in facts and is_empty
+        facts -= {Fact.EMPTY}
+        return Domain(
+            facts, low, high, is_mask=is_mask, ones_hide=ones_hide, hot=hot, repeats=repeats
+        )
     if Fact.CONSECUTIVE in facts:
         start, extends = _start(sizes, seen)
         if isinstance(start, Axis) or max(shown.row_length for shown in seen) > 1:

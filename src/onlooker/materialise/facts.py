@@ -33,6 +33,7 @@ class Fact(Enum):
     BOOLS = "bools"
     BINARY = "nothing but 0 and 1"
     PADDED = "rows of ones, with zeros at one end"
+    EMPTY = "a row of nothing but zeros"
     CONSECUTIVE = "each value is one more than the one before"
     PERMUTATION = "each row has every int below its length once"
     RISING = "no value is less than the one before"
@@ -222,7 +223,8 @@ def _of_binary(numbers: torch.Tensor, rows: torch.Tensor) -> set[Fact]:
     is_falling = (steps <= 0).all(dim=-1)
     is_padded = bool((is_rising | is_falling).all())
     if is_padded and numbers.ndim == 2:
-        return {Fact.BINARY, Fact.PADDED}
+        has_empty = bool((numbers == 0).all(dim=-1).any())
+        return {Fact.BINARY, Fact.PADDED} | ({Fact.EMPTY} if has_empty else set())
     return {Fact.BINARY}
 
 

@@ -34,7 +34,7 @@ def with_padding(calls: Calls, values: Values, *, hidden: bool) -> Values | None
         mask = torch.ones_like(values[path])
         for row in range(mask.shape[0] if hidden else 0):
             mask[row, : 0 if row == 1 else mask.shape[1] // max(row + 1, 2)] = 0
-        changed[path] = mask
+        changed[path] = ~mask if calls.domains.of(path).ones_hide else mask
     return None if all(is_same(changed[path], values[path]) for path in masks) else changed
 
 

@@ -179,7 +179,6 @@ class Program:
         with installed(self._program, model, fallback=fallback) as served:
             yield served
 
-    @quietly
     def verify(
         self,
         *,

@@ -665,7 +665,7 @@ SIZE_KEYS = Repair(
     "sizes as keys",
     "A symbolic size is no key of a dict, a set or a cache. Some libraries notice that and take another"
     " way, so sizes are keys only after a trace that ended because of it.",
-    until="tests/repairs/test_size_functions.py::test_what_is_remembered_for_a_size_is_served_for_seen_sizes",
+    until="tests/repairs/test_size_functions.py::test_what_a_dict_of_the_file_remembers_is_served_for_all_sizes",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
     refusal=UNHASHABLE,
 )

@@ -88,7 +88,7 @@ AUTOCASTS: Final = {
     "get_autocast_cpu_dtype": "cpu",
     "get_autocast_gpu_dtype": "cuda",
 }
-_AUTOCAST = "autocast of "
+_AUTOCAST, _INTS = "autocast of ", "ints below 2**"
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
@@ -125,8 +125,6 @@ def said_of(mark: str) -> str:
     """Returns in words which mark a graph needs its calls to have."""
     for path, low, high in ids_in([mark]):
         return f"ids of {low} to {high} in {path}"
-    for power in ints_in([mark]):
-        return f"ints below 2**{power}"
     for device, state in autocasts_in([mark]):
         return f"a call where torch.autocast is {state} for {device}"
     is_setting = any(settings_in([mark]))
@@ -178,7 +176,7 @@ def ints_mark(power: int) -> str:
     >>> ints_mark(31)
     'ints below 2**31'
     """
-    return f"ints below 2**{power}"
+    return f"{_INTS}{power}"
 
 
 def ints_in(marks: Iterable[str]) -> Iterator[int]:
@@ -188,8 +186,8 @@ def ints_in(marks: Iterable[str]) -> Iterator[int]:
     [31]
     """
     for mark in marks:
-        if mark.startswith("ints below 2**"):
-            yield int(mark.removeprefix("ints below 2**"))
+        if mark.startswith(_INTS):
+            yield int(mark.removeprefix(_INTS))
 
 
 def setting_mark(name: str, value: object) -> str:

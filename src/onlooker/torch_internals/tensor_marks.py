@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .modes import WithoutFunctions
 from .needed import needed
 from .trees import tree_leaves
 
@@ -50,9 +51,13 @@ def attributes_given_to(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def memory_of(tensor: torch.Tensor) -> Any:
-    """Returns a value that tells the memory of tensors apart; None for a tensor without one."""
+    """Returns a value that tells the memory of tensors apart; None for a tensor without one.
+
+    The modes of a trace do not see the question: each of them would be asked.
+    """
     try:
-        return tensor.untyped_storage()._cdata
+        with WithoutFunctions():
+            return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
         return None
 
@@ -62,7 +67,8 @@ def address_of(tensor: torch.Tensor) -> int:
     of its own, as a class of tensors is that holds others.
     """
     try:
-        return tensor.untyped_storage().data_ptr()
+        with WithoutFunctions():
+            return tensor.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):
         return 0
 

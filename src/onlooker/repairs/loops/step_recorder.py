@@ -36,6 +36,7 @@ from ...torch_internals.sizes import (
     expression_of,
     statically_known_true,
 )
+from ...torch_internals.tensor_marks import memory_of
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
@@ -66,7 +67,6 @@ from .steps import (
     grows,
     leaves_of,
     mapped,
-    memory_of,
     name_of,
     writes,
 )

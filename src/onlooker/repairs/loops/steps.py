@@ -19,6 +19,7 @@ import torch
 from ...torch_internals.fake_tensors import give_value, has_values, value_beside
 from ...torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ...torch_internals.sizes import expression_of, statically_known_true
+from ...torch_internals.tensor_marks import memory_of
 from ..numbers.padded_rows import padded_rows
 from ..trace_mode import InVainError
 from .step_indices import BY_INDEX, ItemRead, StepIndex
@@ -38,7 +39,6 @@ __all__ = [
     "grows",
     "leaves_of",
     "mapped",
-    "memory_of",
     "name_of",
     "writes",
 ]
@@ -352,7 +352,8 @@ class Loop:
 
     def shares(self, tensor: torch.Tensor) -> None:
         """The memory of a tensor is not for steps to write to from here on."""
-        self.shared[memory_of(tensor)] = tensor.untyped_storage()
+        with WithoutFunctions():
+            self.shared[memory_of(tensor)] = tensor.untyped_storage()
 
     def backwards(self) -> Loop:
         """Returns the loop over the same steps from the last one on."""
@@ -369,11 +370,6 @@ class Loop:
 def name_of(func: Callable[..., Any]) -> str:
     """The name of a function, or its text where it has none."""
     return str(getattr(func, "__name__", func))
-
-
-def memory_of(tensor: torch.Tensor) -> int:
-    """The address of the memory that a tensor is a view of."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def writes(func: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:

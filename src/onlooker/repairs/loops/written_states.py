@@ -26,9 +26,10 @@ from typing import Any
 import torch
 
 from ...torch_internals.modes import WithoutFunctions
+from ...torch_internals.tensor_marks import memory_of
 from .loop_results import LoopResults
 from .step_indices import StepIndex
-from .steps import Loop, Rows, memory_of, name_of
+from .steps import Loop, Rows, name_of
 
 __all__ = ["WrittenStates", "result_of_write"]
 

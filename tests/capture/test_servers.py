@@ -53,6 +53,7 @@ def get(url: str) -> str:
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "os._exit"])
+@pytest.mark.one_in(3)
 def test_a_server_under_load_has_every_request_however_it_ends(end: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     (tmp_path / "server.py").write_text(SERVER)

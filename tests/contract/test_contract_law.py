@@ -111,7 +111,7 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_check_holds_exactly_for_the_calls_that_are_served(kind: str, number: int) -> None:
     program = program_of(kind, number)
 
@@ -134,6 +134,7 @@ def test_check_holds_exactly_for_the_calls_that_are_served(kind: str, number: in
 
 
 @pytest.mark.parametrize("n", [2**31, 2**62, 2**63 - 1, 2**63, 2**70, -(2**70)])
+@pytest.mark.one_in(3)
 def test_an_int_of_more_than_64_bits_is_refused_as_check_says(n: int) -> None:
     program = program_of("rows", 6)
     values = arguments({"rows": 2, "length": 5, "other": 4, "off": 0, "n": n, "wrong": ""})
@@ -143,6 +144,7 @@ def test_an_int_of_more_than_64_bits_is_refused_as_check_says(n: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "number"), [(kind, 6) for kind in KINDS if kind != "int"])
+@pytest.mark.one_in(2)
 def test_the_script_serves_the_same_sizes(kind: str, number: int, tmp_path: Path) -> None:
     program = program_of(kind, number)
     source = (

@@ -172,6 +172,7 @@ def test_what_matters_is_found(
 
 @pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("model", [Position, BySize])
+@pytest.mark.one_in(2)
 def test_a_table_that_the_first_call_makes_is_compared_by_values(
     model: type[torch.nn.Module], is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +458,7 @@ class Helper:
 
 @pytest.mark.parametrize("kind", ["pair", "helper", "int"])
 @pytest.mark.parametrize("before", [None, 5, 8])
+@pytest.mark.one_in(2)
 def test_a_model_that_was_used_before_it_was_watched_holds_for_the_sizes_of_that_use(
     kind: str, before: int | None
 ) -> None:

@@ -174,6 +174,7 @@ class Experts(nn.Module):
         return out
 
 
+@pytest.mark.slow
 def test_few_traces_are_made_for_calls_that_no_graph_of_values_takes() -> None:
     torch.manual_seed(0)
     model, observer, traces = Experts(), InputObserver(), 0

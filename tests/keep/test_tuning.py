@@ -45,6 +45,7 @@ def program() -> Program:
 
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
 @pytest.mark.parametrize("precision", ["int8", "int8-static"])
+@pytest.mark.one_in(2)
 def test_a_layer_in_floats_is_left_as_it_is(program: Program, target: str, precision: str) -> None:
     """Every target comes nearer to the model with the uneven layer in floats than with any other."""
     pytest.importorskip({"torch": "torch", "onnx": "onnxruntime", "openvino": "nncf"}[target])

@@ -138,7 +138,7 @@ def watched(model: torch.nn.Module) -> InputObserver:
     return observer
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "kind",
     [BySizes, Blocks, LeftBehind, Limited, Backwards, Mean, Decay, Stride, Positions, FirstApart],

@@ -125,7 +125,7 @@ def watched(model: nn.Module) -> InputObserver:
     return observer
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(
     "kind",
     [TwoNames, OfAList, Filter, Window, ThreeNames, FarAlone, ThirdFromEnd, Queue, LateContext],

@@ -202,7 +202,7 @@ def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
         program(torch.randn(2, 10, 4))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", runs(WATCHED, slow=(Blocks, UpToTheEnd, FromTheBlockBefore, WrittenBlocks)))
 def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
     torch.manual_seed(0)
@@ -270,7 +270,7 @@ def test_chunks_of_a_batch_are_served_at_any_length(kind: type[InChunks], watche
 
 @pytest.mark.parametrize("kind", [*WATCHED, AnyMore, Counted, WrittenParts, Strided, *BY_VIEWS])
 @pytest.mark.parametrize("lengths", [(12, 20), (8, 16), (11, 18), (4, 9)], ids=str)
-@pytest.mark.one_in(20)
+@pytest.mark.one_in(60)
 def test_loops_over_blocks_are_never_wrong(kind: type[Blocks], lengths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -308,7 +308,7 @@ class ManyLoops(nn.Module):
 @pytest.mark.parametrize(
     ("sizes", "watched"),
     [
-        ((8,), (8, 16)),
+        pytest.param((8,), (8, 16), marks=pytest.mark.slow),
         pytest.param((8, 7, 6), (3, 30), marks=pytest.mark.slow),
         pytest.param((8, 7, 6), (8, 16), marks=pytest.mark.slow),
     ],

@@ -164,7 +164,7 @@ def test_a_derivative_in_the_forward_is_exported(
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize(("build", "call", "records"), [MODELS[0], MODELS[1], MODELS[4]])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(6)
 def test_a_derivative_is_converted(
     build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool, target: str
 ) -> None:

@@ -191,7 +191,7 @@ def served(model: nn.Module, program: Program) -> list[int]:
 
 
 @pytest.mark.parametrize("name", SERVED)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(18)
 def test_any_length_is_served(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model, program = exported(monkeypatch, tmp_path, SERVED[name])
     assert served(model, program)[-4:] == [3, 5, 11, 40]
@@ -199,7 +199,7 @@ def test_any_length_is_served(name: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("name", NEVER_WRONG)
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(18)
 def test_what_is_not_followed_is_right_or_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model, program = exported(monkeypatch, tmp_path, NEVER_WRONG[name])
     assert program.verify().verified

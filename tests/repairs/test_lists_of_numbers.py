@@ -344,6 +344,7 @@ def program_of_steps(read: Callable[[torch.Tensor], torch.Tensor]) -> Program:
 
 
 @pytest.mark.parametrize("read", OF_STEPS.values(), ids=OF_STEPS)
+@pytest.mark.one_in(2)
 def test_a_list_with_a_number_of_each_step_holds_for_all_lengths(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = program_of_steps(read)
     assert program.verify().verified

@@ -310,7 +310,7 @@ def watched(run: Callable[[Any, Tensor], Any]) -> tuple[Model, Any]:
     return model, observer.export()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "run",
     runs(
@@ -552,7 +552,7 @@ COUNTED = (
 )
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("run", COUNTED)
 def test_a_count_of_results_is_right_or_refused(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)

@@ -68,6 +68,7 @@ def counted(x: torch.Tensor) -> torch.Tensor:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
+@pytest.mark.one_in(2)
 def test_a_loop_that_is_no_scan_says_why(run: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:
     program, model = exported(run, (2, 5, 4), (3, 7, 4))
     notes = [note for graph in program.graphs for note in graph.notes if "no scan of torch" in note]
@@ -234,6 +235,7 @@ class CountsElsewhere(torch.nn.Module):
 
 
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.one_in(2)
 def test_a_loop_that_counts_elsewhere_stays(count: Callable[[Any], None]) -> None:
     _is_right_or_refused(CountsElsewhere(count))
 

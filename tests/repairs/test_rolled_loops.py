@@ -725,7 +725,7 @@ def exported_way(run: Callable[..., object]) -> tuple[Loop, Program]:
     return model, exported(model)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
     model, program = exported_way(run)

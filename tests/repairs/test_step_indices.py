@@ -369,7 +369,7 @@ WINDOWS = [WindowBeyondTheEnd, WindowBeforeTheBegin, WindowWritten, WindowOfWrit
 VIEWS = [ViewOfNext, ViewByAnotherName, ViewOfAnotherName, ViewAfterLoop, ViewOfOwn, RowChanged]
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(21)
 @pytest.mark.parametrize("kind", VIEWS + OTHERS + WINDOWS + FLOATS)
 def test_other_uses_of_an_index_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     model = kind()

@@ -146,6 +146,7 @@ def of_the_greatest(table: Table, x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("rows", [of_inputs, of_more_than_its_key, drawn, of_sums, gone_over, of_the_greatest])
+@pytest.mark.one_in(2)
 def test_a_table_of_something_else_holds_for_the_sizes_of_the_trace(rows: Callable[..., Any]) -> None:
     model = WithTable(rows)
     torch.manual_seed(1)

@@ -567,7 +567,7 @@ def test_a_file_of_onnx_computes_the_same() -> None:
 
 
 @pytest.mark.parametrize("run", FOOLING, ids=lambda run: run.__name__)
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(21)
 def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -579,6 +579,7 @@ def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", UNSEEN, ids=lambda run: run.__name__)
+@pytest.mark.one_in(3)
 def test_state_of_any_kind_is_decided_by_values(run: Run) -> None:
     model, observer = Model(run).eval(), InputObserver()
     with torch.no_grad(), observer(model):

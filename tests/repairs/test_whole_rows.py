@@ -33,6 +33,7 @@ JOINS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
+@pytest.mark.one_in(2)
 def test_rows_that_are_only_joined_again_are_one_graph(join: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model, observer = Joins(join), InputObserver()
     with observer(model):

@@ -380,7 +380,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", ["keywords", "spread", "llama"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 def test_a_loaded_program_writes_the_same_script(name: str, tmp_path: Path) -> None:
     """But for the ids: their limits come from values, which are not saved."""
     _, program = exported(name)

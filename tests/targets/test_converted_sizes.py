@@ -161,7 +161,7 @@ class Of(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("name", "target"), cases())
-@pytest.mark.one_in(9)
+@pytest.mark.one_in(18)
 def test_sizes_that_nobody_watched_are_served(name: str, target: str) -> None:
     function, watched, unseen = OPERATORS[name]
     model, observer = Of(function), InputObserver()
@@ -174,7 +174,7 @@ def test_sizes_that_nobody_watched_are_served(name: str, target: str) -> None:
     assert program.verify().verified
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("opset", [18, pytest.param(23, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("attention")])
 def test_attention_of_every_form_is_converted_in_older_and_newer_opsets(name: str, opset: int) -> None:

@@ -42,6 +42,7 @@ def scorer() -> Program:
 
 
 @pytest.mark.parametrize(("precision", "share"), [("fp16", 0.6), ("int8", 0.5), ("int4", 0.45), ("int8-static", 0.5)])
+@pytest.mark.one_in(2)
 def test_a_program_of_each_precision_is_near_the_model_and_smaller(
     scorer: Program, tmp_path: Path, precision: str, share: float
 ) -> None:

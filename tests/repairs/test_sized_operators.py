@@ -81,6 +81,15 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "max_pool2d of all": (lambda x: F.max_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
     "avg_pool1d of all": (lambda x: F.avg_pool1d(x, x.shape[2]), (3, 4, 24), (2,)),
     "avg_pool2d of all": (lambda x: F.avg_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
+    "windows": (lambda x: x.unfold(1, x.shape[1] // 4, 2).sum(-1), (3, 24), (1,)),
+    "windows that follow": (lambda x: x.unfold(1, x.shape[1] // 2, x.shape[1] // 2), (3, 24), (1,)),
+    "windows at steps": (lambda x: x.unfold(-1, 3, x.shape[1] // 8).sum(-1), (3, 24), (1,)),
+    "columns of windows": (lambda x: F.unfold(x, (x.shape[2] // 4, 2), stride=(1, 2)), (3, 4, 12, 10), (2, 3)),
+    "max_pool1d of parts": (lambda x: F.max_pool1d(x, x.shape[2] // 4), (3, 4, 24), (2,)),
+    "max_pool2d of parts": (lambda x: F.max_pool2d(x, (2, x.shape[3] // 2), (1, 2)), (3, 4, 12, 10), (2, 3)),
+    "max_pool3d of lines": (lambda x: F.max_pool3d(x, (1, x.shape[3], 1)), (2, 3, 5, 6, 7), (2, 3, 4)),
+    "avg_pool2d of lines": (lambda x: F.avg_pool2d(x, (1, x.shape[3])), (3, 4, 12, 10), (2, 3)),
+    "avg_pool2d of parts": (lambda x: F.avg_pool2d(x, x.shape[2] // 4, 2, 0, False, True), (3, 4, 12, 12), (2, 3)),
     "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2), (3, 4, 24), (2,)),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (2, x.shape[3])), (3, 4, 12, 10), (3,)),
     "adaptive_max_pool3d of two sides": (
@@ -105,6 +114,33 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
 def _even(x: torch.Tensor) -> torch.Tensor:
     """Half as many places, each the greatest of two."""
     return F.adaptive_max_pool2d(x[:, :, : x.shape[2] // 2 * 2], (x.shape[2] // 2, x.shape[3]))
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9])
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 9])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 9])
+def test_windows_are_those_of_torch(length: int, size: int, step: int) -> None:
+    x = torch.randn(2, length, 3)
+    if size > length:
+        assert sized._unfolded(x, 1, size, step) is NotImplemented
+        return
+    assert torch.equal(sized._unfolded(x, -2, size, step), x.unfold(1, size, step))
+    x = x[:, None]
+    largest = sized._pooled(torch.amax, 2, *sized._OF_LARGEST)
+    mean = sized._pooled(torch.mean, 2, *sized._OF_MEANS)
+    assert torch.equal(largest(x, (size, 1), (step, 2), 0, 1), F.max_pool2d(x, (size, 1), (step, 2)))
+    torch.testing.assert_close(mean(x, (size, 2), step, [0]), F.avg_pool2d(x, (size, 2), step))
+    assert torch.equal(sized._columns_of_windows(x, (size, 2), stride=step), F.unfold(x, (size, 2), stride=step))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"padding": 1}, {"dilation": 2}, {"ceil_mode": True}, {"return_indices": True}],
+    ids=lambda options: next(iter(options)),
+)
+def test_other_windows_are_left_to_torch(options: dict[str, Any]) -> None:
+    pool = sized._pooled(torch.amax, 2, *sized._OF_LARGEST)
+    assert pool(torch.randn(1, 1, 6, 6), (2, 2), None, **options) is NotImplemented
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])

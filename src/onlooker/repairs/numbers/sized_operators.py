@@ -325,41 +325,68 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
     return pool
 
 
-def _mean_of_all(dims: int) -> Callable[..., Any]:
-    """The pooling of all places into one."""
+def _pooled(reduce: Callable[..., torch.Tensor], dims: int, *options: str) -> Callable[..., Any]:
+    """The pooling of windows whose sizes are sizes, which ``reduce`` makes a number each; ``options`` are the
+    arguments after the padding.
+    """
 
     def pool(
-        input: torch.Tensor, kernel_size: Any, stride: Any = None, *rest: Any, **others: Any
+        input: torch.Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        *others: Any,
+        **named: Any,
     ) -> Any:
-        if not _is_whole(input, kernel_size, dims) or rest or others:
+        given = {**dict(zip(options, others, strict=False)), **named}
+        given.pop("count_include_pad", None)
+        is_dilated = {*_numbers(given.pop("dilation", 1))} != {1}
+        kernels = _of_each_dim(kernel_size, dims)
+        steps = _of_each_dim(stride, dims) if _single(stride) is not None else kernels
+        if {*_numbers(padding)} != {0} or is_dilated or any(given.values()):
             return NotImplemented
-        return input.mean(tuple(range(-dims, 0)), keepdim=True)
+        windows = input
+        for dim, size, step in zip(range(-dims, 0), kernels, steps, strict=True):
+            windows = _unfolded(windows, input.ndim + dim, size, step)
+            if windows is NotImplemented:
+                return NotImplemented
+        return reduce(windows, tuple(range(input.ndim, windows.ndim)))
 
     return pool
 
 
-def _largest_of_all(
+def _unfolded(tensor: torch.Tensor, dimension: int, size: Size, step: Size) -> Any:
+    """``Tensor.unfold``: a view where the windows are all rows, each once, else rows by their places."""
+    dim, length = dimension % tensor.ndim, tensor.shape[dimension]
+    if size < 1 or step < 1 or size > length:
+        return NotImplemented
+    count, rows = (length - size) // step + 1, tensor
+    is_whole = statically_known_true(size == length)
+    is_next = statically_known_true(step == size)
+    if not is_whole and not (is_next and statically_known_true(count * size == length)):
+        first = torch.arange(count, device=tensor.device) * step
+        places = first[:, None] + torch.arange(size, device=tensor.device)
+        rows = tensor.index_select(dim, places.flatten())
+    return torch.unflatten(rows, dim, (count, size)).movedim(dim + 1, -1)
+
+
+def _columns_of_windows(
     input: torch.Tensor,
     kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
     dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+    padding: Any = 0,
+    stride: Any = 1,
 ) -> Any:
-    shifted = {*_numbers(padding)} != {0} or {*_numbers(dilation)} != {1}
-    if not _is_whole(input, kernel_size, 2) or shifted or return_indices:
+    """``torch.nn.functional.unfold``: the windows of a picture, each a column."""
+    if {*_numbers(padding)} != {0} or {*_numbers(dilation)} != {1} or input.ndim != 4:
         return NotImplemented
-    return input.amax((-2, -1), keepdim=True)
-
-
-def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
-    """True when a window of pooling is as large as the picture."""
-    sizes = _of_each_dim(kernel_size, dims)
-    return all(
-        statically_known_true(size == length)
-        for size, length in zip(sizes, input.shape[-dims:], strict=True)
-    )
+    windows = input
+    sizes = _of_each_dim(kernel_size, 2), _of_each_dim(stride, 2)
+    for dim, size, step in zip((2, 3), *sizes, strict=True):
+        windows = _unfolded(windows, dim, size, step)
+        if windows is NotImplemented:
+            return NotImplemented
+    return windows.movedim((4, 5), (2, 3)).flatten(4).flatten(1, 3)
 
 
 def _get_item(tensor: torch.Tensor, key: Any) -> Any:
@@ -563,6 +590,9 @@ def _of_example(size: Size) -> int:
     return int(hint) if isinstance(hint, int) else 1
 
 
+#: the arguments of functions of pooling after the padding
+_OF_MEANS = "ceil_mode", "count_include_pad", "divisor_override"
+_OF_LARGEST = "dilation", "ceil_mode", "return_indices"
 #: replaced where a size is among the arguments
 _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__getitem__: _get_item,
@@ -577,11 +607,15 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.bartlett_window: _window(_triangle),
     torch.istft: refs.istft,
     torch.Tensor.istft: refs.istft,
-    torch.nn.functional.avg_pool1d: _mean_of_all(1),
-    torch.nn.functional.avg_pool2d: _mean_of_all(2),
-    torch.nn.functional.avg_pool3d: _mean_of_all(3),
-    torch.nn.functional.max_pool2d: _largest_of_all,
-    torch.max_pool2d: _largest_of_all,
+    torch.nn.functional.avg_pool1d: _pooled(torch.mean, 1, *_OF_MEANS),
+    torch.nn.functional.avg_pool2d: _pooled(torch.mean, 2, *_OF_MEANS),
+    torch.nn.functional.avg_pool3d: _pooled(torch.mean, 3, *_OF_MEANS),
+    torch.nn.functional.max_pool2d: _pooled(torch.amax, 2, *_OF_LARGEST),
+    torch.max_pool2d: _pooled(torch.amax, 2, *_OF_LARGEST),
+    torch.nn.functional.max_pool3d: _pooled(torch.amax, 3, *_OF_LARGEST),
+    torch.max_pool3d: _pooled(torch.amax, 3, *_OF_LARGEST),
+    torch.Tensor.unfold: _unfolded,
+    torch.nn.functional.unfold: _columns_of_windows,
     **{
         draw: _without_generator(draw)
         for draw in (torch.rand, torch.randn, torch.randint, torch.randperm)
@@ -635,7 +669,8 @@ SIZED_OPERATORS = Repair(
     " and ``einsum`` and ``multi_dot`` the order of products of the example. ``tensor_split`` does not ask how many of"
     " its parts are longer, nor ``cov`` and ``corrcoef`` whether there are two columns. ``triu_indices``,"
     " ``tril_indices`` and ``combinations`` of two are counted by their places, and ``x.shape.numel()`` is a product."
-    " ``x[:, n] = value`` for a size ``n`` is written to that row of it."
+    " ``x[:, n] = value`` for a size ``n`` is written to that row of it. Windows that are as large as a size, of"
+    " ``unfold``, ``avg_pool2d`` and ``max_pool2d``, are rows by their places."
     " ``torch.randn(sizes, generator=None)`` and others draw without the argument. Layers run on packed sequences by"
     " the places of their rows, since the kernels of torch loop over how many rows each step has.",
     until="upstream/torch_numbers_for_sizes.py",

@@ -93,34 +93,33 @@ class MarksOfCalls:
             where = str(self._paths[position])
             for mark, difference_of in self._tests:
                 if got := difference_of(value):
-                    yield self._violation(mark, where, got)
+                    yield self._violation(mark, f"{where}, {got}")
             for mark, is_one, got in _NOT_FINITE:
                 if mark in self._marks and self._has_any(position, value, is_one):
-                    yield self._violation(mark, where, got)
+                    yield self._violation(mark, f"{where}, {got}")
             if where in self._ids and (wrong := other_int(value, *self._ids[where])) is not None:
-                yield self._violation(
-                    ids_mark(where, *self._ids[where]), where, f"which has {wrong}"
-                )
+                mark = ids_mark(where, *self._ids[where])
+                yield self._violation(mark, f"{where}, which has {wrong}")
             elif self._power and (large := large_int(value, self._power)) is not None:
-                yield self._violation(ints_mark(self._power), where, f"which has {large}")
+                yield self._violation(ints_mark(self._power), f"{where}, which has {large}")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
-                yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
+                yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")
 
     def _of_the_block(self) -> Iterator[Violation]:
         """Yields what the block around the call has otherwise than the one of the trace."""
         if UNRECORDED in self._marks and torch.is_grad_enabled():
-            yield self._violation(UNRECORDED, "the call", "which is not")
+            yield self._violation(UNRECORDED, "gradients recorded")
         if RECORDED in self._marks and not torch.is_grad_enabled():
-            yield self._violation(RECORDED, "the call", "which does not")
+            yield self._violation(RECORDED, "gradients switched off")
         for name, value in self._settings:
             now = str(operator.attrgetter(name)(torch)())
             if now != value:
-                yield self._violation(setting_mark(name, value), "one", f"where it is {now}")
+                yield self._violation(setting_mark(name, value), now)
         for device, state in self._autocasts:
             now = autocast_state(device)
             if now not in ("off", state):  # a graph has the autocast of its own calls
-                yield self._violation(autocast_mark(device, state), "one", f"where it is {now}")
+                yield self._violation(autocast_mark(device, state), now)
 
     def _has_any(
         self, position: int, value: torch.Tensor, is_one: Callable[[torch.Tensor], torch.Tensor]
@@ -135,9 +134,9 @@ class MarksOfCalls:
         # one NaN or infinite number makes the sum so, and many large ones do: these are told apart
         return not bool(value.sum().isfinite()) and bool(is_one(value).any())
 
-    def _violation(self, mark: str, where: str, got: str) -> Violation:
+    def _violation(self, mark: str, got: str) -> Violation:
         expected = f"{said_of(mark)}, because of {self._marks[mark]}"
-        return Violation(ViolationKind.CONDITION, "this graph", expected, f"{where}, {got}")
+        return Violation(ViolationKind.CONDITION, "this graph", expected, got)
 
 
 def _written_inputs(graph: Graph) -> tuple[int, ...]:

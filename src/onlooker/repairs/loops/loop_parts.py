@@ -72,22 +72,56 @@ class TakenApart(tuple[torch.Tensor, ...]):
         key: Any = (*[slice(None)] * self.dim, index)
         return self.whole[key]
 
+    def item(self, place: int) -> torch.Tensor:
+        """The part at a number, from either end: torch asks whether there are as many parts."""
+        return self.whole.select(self.dim, place)
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, StepIndex):
             return self.row(key)
         found = super().__getitem__(key)
+        if type(key) is int and self.loops.rows is not None:
+            self.loops.rows.read_by_place(tuple(super().__iter__()))
+            return self.item(key)
         is_known = isinstance(key, slice) and key.step in (None, 1, -1)
-        return SomeApart.of(self, key, found) if is_known and found else found
+        some = SomeApart.of(self, key, found) if is_known and found else found
+        if some is found:
+            self._is_counted()
+        return some
 
     def __iter__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
+        if loop is None:
+            self._is_counted()
         return super().__iter__() if loop is None else map(self.row, loop)
 
     def __reversed__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
         if loop is None:
+            self._is_counted()
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
+
+    def _is_counted(self) -> None:
+        """Notes that Python reads how many parts there are."""
+        if self.loops.rows is not None:
+            self.loops.rows.counted(tuple(super().__iter__()))
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    """A method of tuples by which Python reads how many parts there are."""
+    method = getattr(tuple, name)
+
+    @functools.wraps(method)
+    def read(self: TakenApart, *args: Any) -> Any:
+        self._is_counted()
+        return method(self, *args)
+
+    return read
+
+
+for _name in ("__add__", "__mul__", "__rmul__", "__contains__", "__eq__", "__ne__", "index"):
+    setattr(TakenApart, _name, _counting(_name))
 
 
 class SomeApart(TakenApart):
@@ -131,6 +165,10 @@ class SomeApart(TakenApart):
         """The part at an index of a loop."""
         return super().row(index * -1 + (self.count - 1) if self._is_backwards else index)
 
+    def item(self, place: int) -> torch.Tensor:
+        """The part at a number, from either end."""
+        return super().item(-1 - place if self._is_backwards else place)
+
     def joined(self, func: Callable[..., Any], dim: int = 0, **others: Any) -> Any:
         """What a function makes of all these parts, however many there are."""
         if others:
@@ -153,6 +191,15 @@ class Blocks(TakenApart):
         blocks.loops, blocks.whole, blocks.dim = equal.loops, equal.whole, equal.dim
         blocks.count, blocks._last = equal.count + 1, last
         return blocks
+
+    def item(self, place: int) -> torch.Tensor:
+        """The part at a number, from either end; the number of the last one is how many equal parts there are."""
+        if place == -1:
+            return self._last
+        if place == tuple.__len__(self) - 1:
+            self._is_counted()
+            return self._last
+        return super().item(place + 1 if place < 0 else place)
 
     def row(self, index: Any) -> Any:
         """The part at an index of a loop, or the last one at a number."""

@@ -639,6 +639,8 @@ class RolledLoops(Reader):
         self._loop = loop
         loop.is_running = True
         self._unseen.enter_context(self._block())
+        if self.rows is not None:
+            self._unseen.enter_context(self.rows.in_steps())
         environment, as_fake = trace_environment() if self._of_numbers else None, _same
         if self._like is not None:
             environment = None

@@ -9,7 +9,8 @@ the constant that torch makes of its size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,9 @@ class WholeRows(Reader):
         self.joined = 0
         self._splits: list[_Split] = []
         self._whole_again: set[int] = set()
+        #: what parts were read of by their places, and what was counted
+        self._by_place: set[int] = set()
+        self._counted: set[int] = set()
         self._of: dict[int, tuple[_Split, int]] = {}
         self._real: dict[int, tuple[torch.Tensor, ...]] = {}
         self._last: _Split | None = None
@@ -113,9 +117,32 @@ class WholeRows(Reader):
         if found is not None:
             self._whole_again.add(id(found[0]))
 
+    def read_by_place(self, parts: Sequence[torch.Tensor]) -> None:
+        """A part is read at a number, from either end, whatever their number."""
+        self._by_place |= self._splits_of(parts)
+
+    def counted(self, parts: Sequence[torch.Tensor]) -> None:
+        """Python reads how many parts there are."""
+        self._counted |= self._splits_of(parts)
+
+    def _splits_of(self, parts: Sequence[torch.Tensor]) -> set[int]:
+        return {id(self._of[id(one)][0]) for one in parts[:1] if id(one) in self._of}
+
+    @contextlib.contextmanager
+    def in_steps(self) -> Iterator[None]:
+        """Inside the block parts are taken for the steps of a loop, which the trace does not see: whoever reads
+        them after it takes them again.
+        """
+        before = dict(self._real)
+        try:
+            yield
+        finally:
+            self._real = before
+
     def __exit__(self, *error: Any) -> None:
+        served = self._whole_again | self._real.keys() | self._by_place - self._counted
         for split in self._splits if error[0] is None else ():
-            if id(split) not in self._whole_again and id(split) not in self._real:
+            if id(split) not in served:
                 int(
                     split.whole.shape[split.dim]
                 )  # taken apart and never joined: what the model counts is a constant

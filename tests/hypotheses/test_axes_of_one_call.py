@@ -186,3 +186,28 @@ def test_sides_may_change_where_rounding_hides_the_image() -> None:
     larger = torch.randn(3, 3, 24, 20)
     with torch.no_grad():
         torch.testing.assert_close(program(larger), model(larger))
+
+
+class TwoLayers(torch.nn.Module):
+    """Has a state for each of two layers: the first dimension of the state is as large as a batch of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.LSTM(4, 6, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found, state = self.layers(x, (h, c))
+        return found, *state
+
+
+def test_as_many_layers_as_rows_of_the_batch_was_chance() -> None:
+    torch.manual_seed(0)
+    model, observer = TwoLayers(), InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randn(2, 5, 4), torch.zeros(2, 2, 6), torch.zeros(2, 2, 6))
+    program = observer.export()
+    assert [str(size) for size in program.plans[0].inputs[1].shape] == ["2", "batch", "6"]
+    for batch, length in ((1, 7), (3, 5)):
+        given = torch.randn(batch, length, 4), torch.randn(2, batch, 6), torch.randn(2, batch, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(program(*given), model(*given))

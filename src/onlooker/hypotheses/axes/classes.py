@@ -59,7 +59,7 @@ def _container(axis: Axis) -> tuple[Any, ...]:
 
 def batches(still: Sequence[Axis], base: Values) -> Iterator[tuple[Axis, ...]]:
     """Yields the axes that may be a batch: first dimensions of one size, or second ones where the
-    first has another size.
+    first has another size, or that size by chance, as the state of two layers for a batch of two.
 
     First dimensions that are multiples of it come too, so the least one is first: images or tokens,
     laid flat.
@@ -67,7 +67,8 @@ def batches(still: Sequence[Axis], base: Values) -> Iterator[tuple[Axis, ...]]:
     first = [axis for axis in still if axis.dim == 0]
     for axes in sorted(by_size(first, base), key=lambda axes: size_of(axes[0], base)):
         size = size_of(axes[0], base)
-        second = tuple(axis for axis in still if _is_second_batch(axis, size, base))
+        seconds = [axis for axis in still if _is_second_of(axis, size, base)]
+        second = tuple(axis for axis in seconds if int(base[axis.path].shape[0]) != size)
         second_paths = {axis.path for axis in second}
         flat = []
         for axis in first:
@@ -76,17 +77,18 @@ def batches(still: Sequence[Axis], base: Values) -> Iterator[tuple[Axis, ...]]:
                 flat.append(axis)
         for more in dict.fromkeys(((*second, *flat), second, tuple(flat), ())):
             yield (*axes, *more)
+        by_chance = {axis.path for axis in seconds} - second_paths
+        others = [axis for axis in axes if axis.path not in by_chance]
+        if by_chance and others:
+            yield (*others, *seconds)
         yield from parts(axes, frozenset())
 
 
-def _is_second_batch(axis: Axis, size: int, base: Values) -> bool:
-    """True for a second dimension of the size of the batch, in a tensor whose first dimension is
-    another one.
-    """
-    if axis.dim != 1:
-        return False
-    shape = base[axis.path].shape
-    return len(shape) > 2 and int(shape[1]) == size and int(shape[0]) != size
+def _is_second_of(axis: Axis, size: int, base: Values) -> bool:
+    """True for a second dimension of the size of a batch, in a tensor of three dimensions or more."""
+    value = base[axis.path]
+    is_second = axis.dim == 1 and value.ndim > 2
+    return is_second and int(value.shape[1]) == size
 
 
 def by_size(axes: Sequence[Axis], base: Values) -> Iterator[tuple[Axis, ...]]:

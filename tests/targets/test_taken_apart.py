@@ -77,6 +77,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "median of an axis": (aten.median.dim, (FLOATS, 1), {}),
     "nanmedian": (aten.nanmedian.default, (GAPS,), {}),
     "nanmedian of an axis": (aten.nanmedian.dim, (GAPS, 1, True), {}),
+    "mul by a complex number": (aten.mul.Tensor, (FLOATS, 2 - 1j), {}),
+    "mul of complex numbers by one": (aten.mul.Scalar, (torch.complex(FLOATS, FLOATS.flip(0)), 1j), {}),
     "pdist": (aten.pdist.default, (FLOATS[0], 1.5), {}),
     "put": (aten.put.default, (FLOATS, PLACES[:2], rand(2, 5), True), {}),
     "scatter, added": (aten.scatter.reduce, (rand(3, 8), 1, PLACES, rand(3, 5)), {"reduce": "add"}),
@@ -216,6 +218,7 @@ class Lacking(torch.nn.Module):
             "marked": (torch.isin(i, torch.tensor([1, 5])), (x > 0) + (x < -1)),
             "places": torch.div(i + 17_000_003, 3, rounding_mode="trunc"),
             "parts": torch.tensor_split(x, 3),
+            "waves": torch.view_as_real(x.exp() * (x.cos() + 1j * x.sin())),
         }
 
 

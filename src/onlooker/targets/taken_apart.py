@@ -315,6 +315,14 @@ def _complex_product(equation: str, tensors: Sequence[torch.Tensor], *, path: An
     return torch.complex(*_product_of_parts(equation, [], tensors))
 
 
+def _times_complex(x: torch.Tensor, factor: complex) -> torch.Tensor:
+    """A product with a complex number, ``1j * x``."""
+    real, imaginary = (x.real, x.imag) if x.is_complex() else (x, torch.zeros_like(x))
+    return torch.complex(
+        real * factor.real - imaginary * factor.imag, real * factor.imag + imaginary * factor.real
+    )
+
+
 def _product_of_parts(
     equation: str, parts: list[torch.Tensor], rest: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, Any]:
@@ -566,6 +574,10 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.nanmedian.dim: _of_an_axis(_middle_of_numbers),
     _aten._pdist_forward.default: _pairwise,
     _aten.pdist.default: _pairwise,
+    **dict.fromkeys(
+        (_aten.mul.Scalar, _aten.mul.Tensor),  # a graph has the number as a tensor
+        Sometimes(lambda _, factor: isinstance(factor, complex), _times_complex),
+    ),
     _aten.put.default: _put,
     _aten.repeat_interleave.self_int: Sometimes(
         lambda x, repeats, *_, **__: not isinstance(repeats, int), _each_repeated

@@ -97,6 +97,12 @@ class Missing(torch.nn.Module):
             "quotients": (torch.div(i, 3, rounding_mode="trunc"), torch.div(x, x - x[0], rounding_mode="trunc")),
             "diagonals": (x.diagonal(), x[None].diagonal(-1, 2, 1), x.trace()),
             "is infinite": ((x.exp() * 1e38).isinf(), (x / x.relu()).isfinite()),
+            "size of complex numbers": torch.complex(x, x.flip(0)).abs(),
+            "fewer rows": x.gather(1, i.T % 5),
+            "products": (
+                torch.einsum("...i,...j->...ij", x[None, None], x[None, None]),
+                torch.einsum("ij,ik,i->jk", x, x, x[:, 0]),
+            ),
             "rows": (
                 x.index_add(0, i[0] % 2, x[: i.shape[1]], alpha=2),
                 x.norm(),
@@ -115,6 +121,21 @@ def test_operators_that_openvino_lacks_are_taken_apart() -> None:
     calls = [call(rand(n, m), torch.arange(-n, n).reshape(2, n)) for n, m in ((5, 6), (7, 9))]
     program = exported(Missing(), calls).to("openvino")
     assert program.verify().verified, program.report
+
+
+class NoRows(torch.nn.Module):
+    """Has tables without rows, which OpenVINO writes in two ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floats, self.ints = rand(0, 4), torch.zeros(0, 4, dtype=torch.int64)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cat([self.floats, x * 2]), torch.cat([self.ints, (x > 0).long()]), x.new_zeros(0)
+
+
+def test_a_table_without_rows_is_written() -> None:
+    assert exported(NoRows(), [call(rand(n, 4)) for n in (2, 3)]).to("openvino").verify().verified
 
 
 class Spectra(torch.nn.Module):

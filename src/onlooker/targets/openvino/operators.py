@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ...torch_internals.graph_modules import add_up_sums, replace_for_others
-from ...torch_internals.operators import sym_sqrt
+from ...torch_internals.operators import composed, sym_sqrt
+from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.tracing import decomp
 from ..fixed_ranks import squeezed_axes
+from ..taken_apart import Sometimes
 from .complex_numbers import of_complex_numbers
 from .conversions import RESULTS
 
@@ -297,13 +300,13 @@ def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str | None) -> Any:
     return torch.div(x.abs(), y.abs(), rounding_mode="floor") * (x.sign() * y.sign())
 
 
-def _wrapped(operator: Any) -> Any:
+def _wrapped(operator: Any, otherwise: Callable[..., Any] = lambda *_, **__: NotImplemented) -> Any:
     """The operator, whose results of 8 bits go round: OpenVINO gives 255 for 250 + 10, and torch 4."""
 
     def computed(x: Any, *args: Any, **options: Any) -> Any:
         dtype = torch.result_type(x, args[0]) if args else x.dtype
         if dtype not in (torch.uint8, torch.int8):
-            return NotImplemented
+            return otherwise(x, *args, **options)
         wide = [one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in (x, *args)]
         low = torch.iinfo(dtype).min
         return ((operator(*wide, **options) - low) % 256 + low).to(dtype)
@@ -346,11 +349,31 @@ def _windows(x: torch.Tensor, dim: int, size: int, step: int) -> Any:
     return NotImplemented if dim >= 0 else _aten.unfold.default(x, dim + x.dim(), size, step)
 
 
+def _rows_taken(x: torch.Tensor, dim: int, index: torch.Tensor, **options: Any) -> Any:
+    """``gather`` by an index with fewer rows in other axes than there are, which OpenVINO refuses; a slice
+    before it is optimised away by ``EliminateSliceBeforeGatherElements``.
+    """
+    taken = x
+    for axis, size in enumerate(index.shape):
+        if axis != dim % x.dim() and not statically_known_true(size == x.shape[axis]):
+            taken = taken.index_select(axis, torch.arange(size, device=x.device))
+    return NotImplemented if taken is x else _aten.gather.default(taken, dim, index, **options)
+
+
+def _is_of_three_or_dots(equation: str, tensors: Sequence[torch.Tensor], **_: Any) -> bool:
+    """True for products of which OpenVINO multiplies other axes: of three tensors, or with ``...``."""
+    return len(tensors) > 2 or "..." in equation
+
+
 def taken_apart() -> dict[Any, Any]:
     """Per operator that OpenVINO lacks the function of other operators that does the same."""
+    of_complex = of_complex_numbers()
     return {
-        **of_complex_numbers(),
-        **{operator: _wrapped(operator) for operator in _GO_ROUND},
+        **of_complex,
+        **{
+            operator: _wrapped(operator, *filter(None, [of_complex.get(operator)]))
+            for operator in _GO_ROUND
+        },
         _aten.bitwise_or.Scalar: lambda x, y: x | torch.full_like(x, y),
         _aten.bitwise_xor.Scalar: lambda x, y: x ^ torch.full_like(x, y),
         _aten.diagonal.default: _diagonal,
@@ -358,6 +381,10 @@ def taken_apart() -> dict[Any, Any]:
         _aten.div.Tensor_mode: _quotient,
         _aten.isinf.default: lambda x: x.abs() == math.inf,
         _aten._trilinear.default: _trilinear,
+        _aten.einsum.default: Sometimes(
+            _is_of_three_or_dots, partial(composed, _aten.einsum.default)
+        ),
+        _aten.gather.default: _rows_taken,
         _aten.unfold.default: _windows,
         _aten.sub.Scalar: _difference,
         _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],

@@ -26,7 +26,7 @@ __all__ = ["arrays_of", "write_streamed"]
 _CONSTANT = re.compile(
     r'(<layer id="\d+" name="([^"]*)" type="Const"[^>]*>\s*<data [^>]*?)offset="\d+" size="(\d+)"'
 )
-#: what OpenVINO says of a constant without numbers
+#: what OpenVINO says of most constants without numbers; of others it says 0
 _SIZE_OF_NOTHING = 1
 #: equal weights of one model that are larger are one piece of memory already
 _SMALL = 2**20
@@ -106,12 +106,15 @@ def _write_graph(model: Any, path: Path, places: Sequence[Place]) -> None:
         (node.get_friendly_name(), node.get_byte_size() or _SIZE_OF_NOTHING)
         for node in _constants_of(model)
     ]
-    written = [(html.unescape(name), int(size)) for _, name, size in _CONSTANT.findall(text)]
+    written = [
+        (html.unescape(name), int(size) or _SIZE_OF_NOTHING)
+        for _, name, size in _CONSTANT.findall(text)
+    ]
     if written != named:
         raise ExportError(
             f"OpenVINO wrote other constants into {path.name} than the model has.",
             slug="openvino-refused",
-            hint="Convert it on a machine with memory for the weights, without --low-memory.",
+            hint="Please report it with the model; to='onnx' and to='torch' need no OpenVINO.",
         )
     left = iter(places)
 

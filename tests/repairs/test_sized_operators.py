@@ -156,6 +156,15 @@ def test_adaptive_max_pools_have_the_bits_of_torch(dims: int, shape: tuple[int, 
         assert torch.equal(pool(x, 2, return_indices=True)[1], pool(x, 2, return_indices=True)[1])
 
 
+def test_windows_with_edges_of_a_size_are_those_of_torch() -> None:
+    model = Uses(lambda x: F.max_pool2d(x, 2 * (x.shape[2] // 8) + 1, 1, x.shape[2] // 8))
+    observer = InputObserver()
+    with observer(model):
+        model(torch.randn(1, 2, 16, 16))
+    program, x = observer.export(), torch.randn(1, 2, 16, 16)
+    torch.testing.assert_close(program(x), model(x), rtol=0, atol=0)
+
+
 def test_places_of_adaptive_max_pools_are_a_size() -> None:
     model, observer = Uses(_even), InputObserver()
     with observer(model):

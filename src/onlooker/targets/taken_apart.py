@@ -576,7 +576,10 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.pdist.default: _pairwise,
     **dict.fromkeys(
         (_aten.mul.Scalar, _aten.mul.Tensor),  # a graph has the number as a tensor
-        Sometimes(lambda _, factor: isinstance(factor, complex), _times_complex),
+        Sometimes(
+            lambda x, factor: isinstance(factor, complex) and torch.is_floating_point(x.real),
+            _times_complex,
+        ),
     ),
     _aten.put.default: _put,
     _aten.repeat_interleave.self_int: Sometimes(

@@ -286,6 +286,11 @@ def _of_each_dim(value: Any, dims: int) -> list[Any]:
     return numbers * dims if len(numbers) == 1 else numbers
 
 
+def _are_all(value: Any, number: int) -> bool:
+    """True for a number, or a list of numbers, that are known to be this one."""
+    return all(statically_known_true(one == number) for one in _numbers(value))
+
+
 def _single(value: Any) -> Any:
     """The number, or that of a list with one; None of an empty list."""
     return next(iter(_numbers(value)), None)
@@ -340,10 +345,10 @@ def _pooled(reduce: Callable[..., torch.Tensor], dims: int, *options: str) -> Ca
     ) -> Any:
         given = {**dict(zip(options, others, strict=False)), **named}
         given.pop("count_include_pad", None)
-        is_dilated = {*_numbers(given.pop("dilation", 1))} != {1}
+        is_plain = _are_all(padding, 0) and _are_all(given.pop("dilation", 1), 1)
         kernels = _of_each_dim(kernel_size, dims)
         steps = _of_each_dim(stride, dims) if _single(stride) is not None else kernels
-        if {*_numbers(padding)} != {0} or is_dilated or any(given.values()):
+        if not is_plain or any(given.values()):
             return NotImplemented
         windows = input
         for dim, size, step in zip(range(-dims, 0), kernels, steps, strict=True):
@@ -378,7 +383,7 @@ def _columns_of_windows(
     stride: Any = 1,
 ) -> Any:
     """``torch.nn.functional.unfold``: the windows of a picture, each a column."""
-    if {*_numbers(padding)} != {0} or {*_numbers(dilation)} != {1} or input.ndim != 4:
+    if not _are_all(padding, 0) or not _are_all(dilation, 1) or input.ndim != 4:
         return NotImplemented
     windows = input
     sizes = _of_each_dim(kernel_size, 2), _of_each_dim(stride, 2)

@@ -575,7 +575,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten._pdist_forward.default: _pairwise,
     _aten.pdist.default: _pairwise,
     **dict.fromkeys(
-        (_aten.mul.Scalar, _aten.mul.Tensor),  # a graph has the number as a tensor
+        (_aten.mul.Scalar, _aten.mul.Tensor),  # a trace has ``1j`` as an argument of either
         Sometimes(
             lambda x, factor: isinstance(factor, complex) and torch.is_floating_point(x.real),
             _times_complex,

@@ -86,23 +86,23 @@ class TakenApart(tuple[torch.Tensor, ...]):
         is_known = isinstance(key, slice) and key.step in (None, 1, -1)
         some = SomeApart.of(self, key, found) if is_known and found else found
         if some is found:
-            self._is_counted()
+            self._note_count()
         return some
 
     def __iter__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
         if loop is None:
-            self._is_counted()
+            self._note_count()
         return super().__iter__() if loop is None else map(self.row, loop)
 
     def __reversed__(self) -> Iterator[Any]:
         loop = self.loops.over(self)
         if loop is None:
-            self._is_counted()
+            self._note_count()
             return reversed(tuple(super().__iter__()))
         return map(self.row, loop.backwards())
 
-    def _is_counted(self) -> None:
+    def _note_count(self) -> None:
         """Notes that Python reads how many parts there are."""
         if self.loops.rows is not None:
             self.loops.rows.counted(tuple(super().__iter__()))
@@ -114,7 +114,7 @@ def _counting(name: str) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def read(self: TakenApart, *args: Any) -> Any:
-        self._is_counted()
+        self._note_count()
         return method(self, *args)
 
     return read
@@ -197,7 +197,7 @@ class Blocks(TakenApart):
         if place == -1:
             return self._last
         if place == tuple.__len__(self) - 1:
-            self._is_counted()
+            self._note_count()
             return self._last
         return super().item(place + 1 if place < 0 else place)
 

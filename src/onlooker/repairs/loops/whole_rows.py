@@ -49,7 +49,7 @@ class WholeRows(Reader):
         self.joined = 0
         self._splits: list[_Split] = []
         self._whole_again: set[int] = set()
-        #: what parts were read of by their places, and what was counted
+        #: the splits of which a part was read at a place, and those whose parts Python counted
         self._by_place: set[int] = set()
         self._counted: set[int] = set()
         self._of: dict[int, tuple[_Split, int]] = {}
@@ -113,9 +113,7 @@ class WholeRows(Reader):
 
     def read_by_steps(self, parts: Sequence[torch.Tensor]) -> None:
         """A loop reads all parts, one a step, whatever their number."""
-        found = self._of.get(id(parts[0]))
-        if found is not None:
-            self._whole_again.add(id(found[0]))
+        self._whole_again |= self._splits_of(parts)
 
     def read_by_place(self, parts: Sequence[torch.Tensor]) -> None:
         """A part is read at a number, from either end, whatever their number."""
@@ -126,12 +124,13 @@ class WholeRows(Reader):
         self._counted |= self._splits_of(parts)
 
     def _splits_of(self, parts: Sequence[torch.Tensor]) -> set[int]:
+        """The identity of the split that made these parts; nothing for other tensors."""
         return {id(self._of[id(one)][0]) for one in parts[:1] if id(one) in self._of}
 
     @contextlib.contextmanager
     def in_steps(self) -> Iterator[None]:
-        """Inside the block parts are taken for the steps of a loop, which the trace does not see: whoever reads
-        them after it takes them again.
+        """Inside the block parts are those of the steps of a loop, which the trace does not see. A part that is
+        read after the block is taken from the tensor again.
         """
         before = dict(self._real)
         try:

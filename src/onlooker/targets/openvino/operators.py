@@ -300,8 +300,14 @@ def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str | None) -> Any:
     return torch.div(x.abs(), y.abs(), rounding_mode="floor") * (x.sign() * y.sign())
 
 
-def _wrapped(operator: Any, otherwise: Callable[..., Any] = lambda *_, **__: NotImplemented) -> Any:
-    """The operator, whose results of 8 bits go round: OpenVINO gives 255 for 250 + 10, and torch 4."""
+def _left_alone(*_: Any, **__: Any) -> Any:
+    return NotImplemented
+
+
+def _wrapped(operator: Any, otherwise: Callable[..., Any]) -> Any:
+    """The operator, whose results of 8 bits go round: OpenVINO gives 255 for 250 + 10, and torch 4.
+    Tensors of other dtypes go to ``otherwise``.
+    """
 
     def computed(x: Any, *args: Any, **options: Any) -> Any:
         dtype = torch.result_type(x, args[0]) if args else x.dtype
@@ -370,10 +376,7 @@ def taken_apart() -> dict[Any, Any]:
     of_complex = of_complex_numbers()
     return {
         **of_complex,
-        **{
-            operator: _wrapped(operator, *filter(None, [of_complex.get(operator)]))
-            for operator in _GO_ROUND
-        },
+        **{one: _wrapped(one, of_complex.get(one, _left_alone)) for one in _GO_ROUND},
         _aten.bitwise_or.Scalar: lambda x, y: x | torch.full_like(x, y),
         _aten.bitwise_xor.Scalar: lambda x, y: x ^ torch.full_like(x, y),
         _aten.diagonal.default: _diagonal,

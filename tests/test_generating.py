@@ -132,6 +132,7 @@ def seq2seq(kind: str) -> Any:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "t5" else kind for kind in SEQ2SEQ]
 )
+@pytest.mark.slow
 def test_an_encoder_is_a_program_beside(kind: str, tmp_path: Path) -> None:
     model = seq2seq(kind)
     with onlooker.observe(model=model, encoder=model.get_encoder()) as observers, torch.no_grad():
@@ -156,6 +157,7 @@ def test_an_encoder_without_a_program_is_refused() -> None:
     assert caught.value.slug == "no-encoder"
 
 
+@pytest.mark.slow
 def test_another_process_needs_the_folders_alone(llama: tuple[Any, Any, Path]) -> None:
     model, _, folder = llama
     code = f"""

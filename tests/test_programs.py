@@ -224,6 +224,7 @@ def test_a_folder_with_a_file_of_somebody_else_is_left_alone(programs: Programs,
         assert (folder / place).read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_two_saves_are_the_same_but_for_timings(programs: Programs, tmp_path: Path) -> None:
     programs.save(tmp_path / "one")
     _, observers, _ = watched()

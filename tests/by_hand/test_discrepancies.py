@@ -245,6 +245,7 @@ def test_a_failing_call_is_a_row(program: Any) -> None:
     assert failed["inputs"].startswith("dict(x:T1s3x5[")
 
 
+@pytest.mark.slow
 def test_a_model_with_other_inputs_fails_in_every_row(observed: InputObserver) -> None:
     class Three(torch.nn.Module):
         def forward(self, a: Any, b: Any, c: Any) -> Any:
@@ -367,6 +368,7 @@ def test_none_bool_empty_and_nan_outputs_of_a_real_export() -> None:
     assert {row["SUCCESS"] for row in observer.check_discrepancies(exported, skip_none=False)} == {False}
 
 
+@pytest.mark.slow
 def test_a_wrong_export_is_found_out(observed: InputObserver) -> None:
     class Wrong(torch.nn.Module):
         def forward(self, x: Any, y: Any) -> Any:
@@ -396,6 +398,7 @@ def test_a_missing_cache_is_completed(first: int | None, names: list[str] | None
     assert [(row["n_none"], row["n_empty"]) for row in rows] == [(2, 2), (0, 0), (0, 0)]
 
 
+@pytest.mark.slow
 def test_a_value_given_for_a_missing_argument_is_used() -> None:
     class Pick(torch.nn.Module):
         def forward(self, x: Any, y: Any = None) -> Any:
@@ -442,6 +445,7 @@ def test_bfloat16_goes_both_ways() -> None:
     assert (row["SUCCESS"], row["abs"]) == (False, 1)
 
 
+@pytest.mark.slow
 def test_a_language_model_converted_by_torch_is_compared_call_by_call() -> None:
     """One head of keys, and one token a step: two sizes that are equal by accident."""
     from transformers import LlamaConfig, LlamaForCausalLM

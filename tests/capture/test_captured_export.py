@@ -38,6 +38,7 @@ def test_a_model_built_here_is_exported_from_calls_that_were_made_elsewhere(tmp_
         )
 
 
+@pytest.mark.slow
 def test_a_decoder_with_a_cache_is_exported_without_its_values(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     tiny = MODELS["llama"]()

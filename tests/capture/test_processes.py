@@ -27,6 +27,7 @@ def test_calls_of_a_script_are_recorded_and_its_streams_are_its_own(tmp_path: Pa
     assert [(call.count, call.inputs.leaves[0].shape) for call in seen.recording.calls] == [(1, (2, 4)), (2, (3, 4))]
 
 
+@pytest.mark.slow
 def test_exceptions_pass_and_a_call_that_raises_is_none(tmp_path: Path) -> None:
     code = "\nnet = Net()\nnet(torch.zeros(2, 4))\nnet(torch.zeros(2, 5))"
     done = ran(tmp_path, code)
@@ -109,6 +110,7 @@ if __name__ == "__main__":
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "os._exit"])
+@pytest.mark.slow
 def test_a_server_that_is_ended_has_all_calls_but_those_of_the_last_seconds(tmp_path: Path, end: str) -> None:
     code = """
 import http.server, threading
@@ -159,6 +161,7 @@ def wait_for(condition: object, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_compiled_models_and_wrappers_are_the_model_inside(tmp_path: Path) -> None:
     code = """
 import copy
@@ -179,6 +182,7 @@ if __name__ == "__main__":
     assert [p.name for p in seen.recording.signature.parameters] == ["x", "scale"]
 
 
+@pytest.mark.slow
 def test_a_module_and_methods_by_name(tmp_path: Path) -> None:
     code = MAIN + "    net.other(torch.zeros(2, 4))\n    torch.nn.Sequential(net)(torch.zeros(8, 4))"
     done = ran(tmp_path, code, command=["-m", "app"], entries=("Net.other",))
@@ -192,6 +196,7 @@ def test_a_named_class_is_recorded_inside_of_others(tmp_path: Path) -> None:
     assert counts(tmp_path) == {"Net": 4, "Sequential": 1}
 
 
+@pytest.mark.slow
 def test_the_caller_of_a_part_is_named(tmp_path: Path) -> None:
     code = "\nnet = Net()\nnet.other(torch.zeros(2, 4))"
     assert ran(tmp_path, code).returncode == 0
@@ -226,6 +231,7 @@ def test_the_sitecustomize_of_the_user_runs_too(tmp_path: Path) -> None:
     assert counts(tmp_path) == {"Net": 3}
 
 
+@pytest.mark.slow
 def test_coverage_measures_a_program_that_is_watched(tmp_path: Path) -> None:
     pytest.importorskip("coverage", reason="coverage is not installed")
     done = ran(tmp_path, MAIN, command=["-m", "coverage", "run", "app.py"])
@@ -251,6 +257,7 @@ def test_a_program_without_torch_pays_nothing_and_leaves_no_file(tmp_path: Path)
     assert not (tmp_path / "seen").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_calls_modules_of_torchscript_runs_as_without_us(tmp_path: Path) -> None:
     """The class of such a module has no ``forward`` that can be read, and raises instead."""
     code = """

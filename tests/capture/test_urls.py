@@ -168,6 +168,7 @@ class InThreads(LocalFileSystem):
 """
 
 
+@pytest.mark.slow
 def test_a_file_system_that_works_in_threads_has_the_file_of_a_short_program(tmp_path: Path) -> None:
     """No thread begins while Python ends, which is when the last copy is made."""
     plugin = tmp_path / "plugin"

@@ -81,6 +81,7 @@ def test_a_program_of_blocks_is_verified_with_the_function_that_was_exported() -
     assert "the model and a callable" in text
 
 
+@pytest.mark.slow
 def test_another_model_is_not_verified() -> None:
     assert run("export", "repeats.py:build", "--entry", "blocks", "--out", "program")[0] == 0
     code, text = run("verify", "program", "--build", "repeats.py:other", "--entry", "blocks")

@@ -137,6 +137,7 @@ def test_a_saved_model_for_genai(saved: Any, tmp_path: Path) -> None:
     assert "[one-model-only]" in stderr
 
 
+@pytest.mark.slow
 def test_a_saved_model_for_sentence_transformers(tmp_path: Path) -> None:
     package = pytest.importorskip("sentence_transformers")
     folder, out = tmp_path / "encoder", tmp_path / "out"

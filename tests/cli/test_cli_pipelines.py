@@ -106,6 +106,7 @@ class SidedPipeline(Pipeline):
         self.components["unet"] = Sided()
 
 
+@pytest.mark.slow
 def test_the_graph_of_the_calls_that_were_made_is_the_first_file(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_verify_without_a_model_compares_the_saved_values() -> None:
     assert "programs is as it was written, 5 of 5 saved calls give what the model gave" in stdout
 
 
+@pytest.mark.slow
 def test_the_next_command_runs_after_an_export_that_proves_nothing(workshop: Path) -> None:
     argv = ("export", "pipeline_app.py:build", *ENTRIES, "--no-probe", "--no-verify")
     code, stdout, _ = run(*argv)

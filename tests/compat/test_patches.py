@@ -536,6 +536,7 @@ def images(count: int, length: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_vision_attention_fails_without_the_list_of_transformers() -> None:
     model, shapes = Vision(), (ROWS, ROWS, ROWS, ROWS)
     with pytest.raises(Exception, match="data-dependent"), torch_export_patches():

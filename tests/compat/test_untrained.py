@@ -57,7 +57,7 @@ def run(model: torch.nn.Module, inputs: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("model_id", preinstalled())
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_configuration_builds_and_runs(model_id: str) -> None:
     state = torch.get_rng_state()
     data = get_untrained_model_with_inputs(model_id)
@@ -389,6 +389,7 @@ def default_configuration(name: str) -> Any:
         *((name, "image-text-to-text") for name in READERS_OF_IMAGES),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_default_configuration_becomes_a_tiny_model_that_runs(name: str, task: str) -> None:
     data = get_untrained_model_with_inputs("default", config=default_configuration(name), task=task)
     assert data["n_weights"] < 30_000_000

@@ -107,6 +107,7 @@ def test_steps_of_training_are_counted_and_marked() -> None:
     assert model.linear.weight.grad is not None
 
 
+@pytest.mark.slow
 def test_marks_with_which_nothing_is_compiled_are_not_recommended() -> None:
     """torch gives up a frame of these layers where a batch is unbacked, and runs it as it is."""
     layers = (torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

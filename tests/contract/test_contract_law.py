@@ -111,7 +111,7 @@ def arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_check_holds_exactly_for_the_calls_that_are_served(kind: str, number: int) -> None:
     program = program_of(kind, number)
 

@@ -151,6 +151,7 @@ REGIONS = st.lists(st.builds(region, BOTH), min_size=0, max_size=1).flatmap(
 
 @settings(max_examples=400, deadline=None)
 @given(REGIONS, st.integers(0, 3), st.one_of(st.none(), st.integers(6, 12)))
+@pytest.mark.slow
 def test_what_is_told_to_be_served_is_what_the_regions_hold(regions: list[Region], low: int, high: int | None) -> None:
     symbols = (Symbol("n", low=low, high=high), Symbol("k", low=0))
     found = told(symbols, *regions)

@@ -79,6 +79,7 @@ def refusal_of(write: str, program: Program, folder: Path) -> SavedFileError | N
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("target", ["torch", "onnx"])
 @pytest.mark.parametrize("place", ["new", "a/b/new", "full", "empty"])
+@pytest.mark.one_in(2)
 def test_a_full_disk_leaves_what_was_there(
     programs: dict[str, Program], tmp_path: Path, write: str, target: str, place: str
 ) -> None:

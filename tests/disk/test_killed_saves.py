@@ -68,6 +68,7 @@ def result_or_error(folder: Path) -> list[float] | SavedFileError:
 
 
 @pytest.mark.parametrize("place", ["swapped", "working directory", "new", "empty"])
+@pytest.mark.one_in(2)
 def test_a_program_is_whole_somewhere_at_every_moment(
     old_and_new: tuple[Program, Program], tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

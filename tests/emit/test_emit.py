@@ -168,6 +168,7 @@ def symbol_of(name: str, dim: int) -> str:
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize("kind", ["trtexec", "openvino", "buckets"])
+@pytest.mark.one_in(2)
 def test_every_corner_is_served_by_the_runtime(target: str, kind: str) -> None:
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
     converted = of_target(target)

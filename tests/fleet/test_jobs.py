@@ -125,6 +125,7 @@ def test_a_text_of_a_user_is_only_a_text() -> None:
     assert "<script>[red]" in found.text()
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = onlooker.sweep([job("beats", log=str(tmp_path / "log"))], into=tmp_path / "s", seconds=0.05)
     (row,) = found.rows
@@ -155,6 +156,7 @@ def test_a_folder_that_is_whole_is_kept(tmp_path: Path) -> None:
     assert changed.rows[0]["square"] == 49
 
 
+@pytest.mark.slow
 def test_another_limit_is_another_chance(tmp_path: Path) -> None:
     first = onlooker.sweep([job("computes")], into=tmp_path, seconds=1)
     assert onlooker.sweep([job("computes")], into=tmp_path, seconds=1).rows[0]["kept"]
@@ -227,6 +229,7 @@ def pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
 
+@pytest.mark.slow
 def test_a_pool_of_processes_that_breaks_is_made_anew(tmp_path: Path) -> None:
     made: list[ProcessPoolExecutor] = []
 
@@ -246,6 +249,7 @@ def test_a_pool_of_processes_that_breaks_is_made_anew(tmp_path: Path) -> None:
     results(tmp_path, 40)
 
 
+@pytest.mark.slow
 def test_jobs_of_a_pool_that_breaks_for_good_are_lost_and_found_again(tmp_path: Path) -> None:
     jobs = numbered(30, seconds=0.05)
     with pool() as once:
@@ -330,6 +334,7 @@ def run(*words: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(stdout.getvalue())
 
 
+@pytest.mark.slow
 def test_a_file_of_jobs_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("app.py").write_text(APP)
@@ -366,6 +371,7 @@ def test_a_file_that_holds_no_jobs_is_an_error(text: str, message: str, tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_imports_no_torch_itself() -> None:
     imports = "import sys, onlooker, onlooker.cli.work.sweep, onlooker.fleet.host"
     script = f"{imports}; onlooker.sweep; print('torch' in sys.modules)"

@@ -125,6 +125,7 @@ def test_a_wrong_row_that_no_call_reads_is_found(maker: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("cls", [Shifted, Counted])
 @pytest.mark.one_in(4)
+@pytest.mark.slow
 def test_a_number_that_sizes_are_compared_with_is_tried(cls: Any, maker: str, tmp_path: Path) -> None:
     program = watched(cls(), [torch.rand(size) for size in ((2, 5), (3, 9), (4, 7))])
     file = made(cls(64), torch.rand(3, 70), maker, DIMS, tmp_path)

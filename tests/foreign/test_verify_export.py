@@ -80,12 +80,14 @@ def named(report: onlooker.ExportReport) -> tuple[Kind, str]:
 
 
 @pytest.mark.parametrize("fault", ONNX_FAULTS)
+@pytest.mark.one_in(2)
 def test_each_fault_of_an_onnx_file_is_named(fault: str) -> None:
     report = onlooker.verify_export(pooled(), pooled_onnx(fault))
     assert named(report) == ONNX_FAULTS[fault], str(report)
 
 
 @pytest.mark.parametrize("fault", OPENVINO_FAULTS)
+@pytest.mark.one_in(2)
 def test_each_fault_of_an_openvino_file_is_named(fault: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     report = onlooker.verify_export(pooled(), as_openvino(pooled_onnx(fault), tmp_path))
@@ -94,6 +96,7 @@ def test_each_fault_of_an_openvino_file_is_named(fault: str, tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore:Using None as a dynamic shape")
 @pytest.mark.parametrize("fault", TORCH_FAULTS)
+@pytest.mark.one_in(2)
 def test_each_fault_of_a_torch_program_is_named(fault: str) -> None:
     report = onlooker.verify_export(pooled(), pooled_pt2(fault))
     assert named(report) == TORCH_FAULTS[fault], str(report)
@@ -179,6 +182,7 @@ def test_a_saved_program_of_torch_holds(tmp_path: Path) -> None:
     assert assert_export_holds(model, tmp_path / "linear.pt2", calls).holds
 
 
+@pytest.mark.slow
 def test_the_assertion_has_the_report() -> None:
     torch.manual_seed(0)
     model = Branching()
@@ -219,6 +223,7 @@ def test_a_declared_size_allows_what_it_says() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
 @pytest.mark.parametrize(("axes", "found"), [({0, 1}, None), ({1}, (Kind.SPECIALIZED, "x.shape[0]"))])
+@pytest.mark.slow
 def test_a_file_of_torch_onnx_is_judged(axes: set[int], found: tuple[Kind, str] | None, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     shapes = {

@@ -71,6 +71,7 @@ def test_options_of_the_target_are_given_to_it() -> None:
     assert program.graphs[0].artifact.model.opset_imports[""] == 21
 
 
+@pytest.mark.slow
 def test_an_observer_takes_the_options_of_the_target_too() -> None:
     pytest.importorskip("onnxruntime")
     model, observer = Scaled(), onlooker.InputObserver()

@@ -130,6 +130,7 @@ SHAPES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("spelling", SHAPES)
+@pytest.mark.one_in(2)
 def test_dynamic_shapes_are_taken_as_torch_takes_them(encoder: Encoder, spelling: str) -> None:
     shapes, wanted = SHAPES[spelling]
     file = io.BytesIO()
@@ -141,6 +142,7 @@ def test_dynamic_shapes_are_taken_as_torch_takes_them(encoder: Encoder, spelling
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_nested_arguments_by_name_in_the_order_of_torch(encoder: Encoder, tmp_path: Path) -> None:
     kwargs = {"extra": {"a": [torch.randn(2, 3)]}, "mask": torch.ones(1, 5)}
     ours, theirs = tmp_path / "ours.onnx", tmp_path / "theirs.onnx"
@@ -185,6 +187,7 @@ def test_an_axis_that_cannot_change_is_an_error_with_its_line(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_right_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     file.write_bytes(b"as it was")
@@ -205,6 +208,7 @@ def test_more_calls_are_tried_and_say_which_axes_change(encoder: Encoder) -> Non
         onlooker.onnx_export(encoder, CALL, more_calls=other, dynamic_axes={"ids": [0], "mask": [0]})
 
 
+@pytest.mark.slow
 def test_a_file_of_another_precision_says_what_accepts_it(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, path, args = torch.nn.Linear(64, 8).eval(), tmp_path / "m.onnx", (torch.randn(2, 3, 64),)
@@ -273,6 +277,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("use", WRONG)
+@pytest.mark.one_in(2)
 def test_a_wrong_use_gets_its_error(encoder: Encoder, use: str) -> None:
     options, slug = WRONG[use]
     asked = {"model": encoder.eval(), "args": CALL, "f": None, **options}
@@ -287,6 +292,7 @@ def test_every_argument_of_torch_is_known() -> None:
     assert theirs <= ours | {*_ACCEPTED, *_REFUSED}
 
 
+@pytest.mark.slow
 def test_defaults_of_torch_pass(encoder: Encoder) -> None:
     theirs = inspect.signature(torch.onnx.export).parameters.values()
     given = {one.name: one.default for one in theirs if one.name in (*_ACCEPTED, *_REFUSED)}
@@ -299,6 +305,7 @@ def test_an_old_opset_is_raised_with_a_warning(encoder: Encoder) -> None:
     assert program.graphs[0].artifact.model.opset_imports[""] == 18
 
 
+@pytest.mark.slow
 def test_one_model_of_openvino(encoder: Encoder, tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     file = tmp_path / "m.xml"

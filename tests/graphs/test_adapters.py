@@ -114,6 +114,7 @@ def test_a_saved_program_has_a_file_for_each_adapter(exported: tuple[Any, Progra
         onlooker.load(tmp_path / "program")
 
 
+@pytest.mark.slow
 def test_onnx_runtime_takes_the_adapters_by_itself(exported: tuple[Any, Program], tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     model, program = exported

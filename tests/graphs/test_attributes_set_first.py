@@ -125,6 +125,7 @@ def test_a_number_that_each_call_sets_first_is_no_state(cls: type[Setting]) -> N
 
 @pytest.mark.parametrize("cls", [Reading, ReadingChild])
 @pytest.mark.parametrize("reader", READERS)
+@pytest.mark.one_in(2)
 def test_a_number_that_is_read_before_it_is_set_is_state(reader: str, cls: Any) -> None:
     model = cls(reader)
     program = program_of(model, (torch.randn(2, 4),), (torch.randn(5, 4),))

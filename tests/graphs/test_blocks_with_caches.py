@@ -174,6 +174,7 @@ def watched(model: Model) -> onlooker.Observers:
     return observers
 
 
+@pytest.mark.slow
 def test_a_block_takes_its_own_layer() -> None:
     torch.manual_seed(0)
     model = Model(Block).eval()

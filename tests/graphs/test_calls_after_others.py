@@ -158,6 +158,7 @@ def test_numbers_that_do_not_matter_are_proven_without_values(
 
 @pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("model", [Warm, Reads, Tables, Cuts, Compares])
+@pytest.mark.one_in(2)
 def test_what_matters_is_found(
     model: type[torch.nn.Module],
     is_large: bool,
@@ -173,6 +174,7 @@ def test_what_matters_is_found(
 @pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("model", [Position, BySize])
 @pytest.mark.one_in(2)
+@pytest.mark.slow
 def test_a_table_that_the_first_call_makes_is_compared_by_values(
     model: type[torch.nn.Module], is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +262,7 @@ def _rows_of(count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("model", [KeepsScores, KeepsSizes])
+@pytest.mark.slow
 def test_a_call_after_one_with_values_that_a_model_refuses(model: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
     watched, observer = model(), InputObserver()
@@ -390,6 +393,7 @@ def factor_has_rows(factor: Any) -> bool:
         (KeepsFactor, [(torch.randn(2, 5, 4), 3.0), (torch.randn(3, 6, 4), 2.0)], False),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_table_for_sizes_that_holds_values_of_a_call(
     model: type[torch.nn.Module], calls: list[tuple[Any, ...]], is_same: bool
 ) -> None:
@@ -416,6 +420,7 @@ class KeepsRowsInPlaces(Remembers):
 
 @pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize("length", [None, 6])
+@pytest.mark.one_in(2)
 def test_a_table_for_sizes_in_a_container(by_name: bool, length: int | None) -> None:
     observer, model = InputObserver(), KeepsRowsInPlaces(by_name).eval()
     if length is not None:
@@ -458,7 +463,7 @@ class Helper:
 
 @pytest.mark.parametrize("kind", ["pair", "helper", "int"])
 @pytest.mark.parametrize("before", [None, 5, 8])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_model_that_was_used_before_it_was_watched_holds_for_the_sizes_of_that_use(
     kind: str, before: int | None
 ) -> None:
@@ -531,6 +536,7 @@ ROWS = torch.randn(2, 4), torch.randn(2, 4), torch.randn(2, 9)
         (OfNumber, list(zip(ROWS, ((1, 7), (2, 8), (3, 9)), strict=True))),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_table_that_is_used_for_more_than_it_was_made_for(
     model: type[torch.nn.Module], calls: list[tuple[Any, ...]]
 ) -> None:
@@ -560,6 +566,7 @@ class WithoutAMask(torch.nn.Module):
         return scores.masked_fill(mask[:, None] == 0, -1e9).softmax(-1) @ rows, rows
 
 
+@pytest.mark.slow
 def test_a_length_that_is_as_large_as_a_constant_of_the_model_is_no_constant() -> None:
     observer, model = InputObserver(), WithoutAMask().eval()
     with observer(model), torch.no_grad():

@@ -190,6 +190,7 @@ def test_no_script_is_written(exported: tuple[Model, Programs]) -> None:
     assert refused.value.slug == "no-code-for-blocks"
 
 
+@pytest.mark.slow
 def test_blocks_that_differ_have_programs_of_their_own() -> None:
     torch.manual_seed(0)
     blocks = [Block(0), Block(1, is_gated=True), Block(2, width=6), Block(3), Block(4, is_gated=True)]
@@ -289,6 +290,7 @@ def test_a_call_that_reads_the_number_is_refused() -> None:
                 model.blocks[2](x)
 
 
+@pytest.mark.slow
 def test_a_block_that_a_table_outside_knows_is_found() -> None:
     model = Model(*(Listed(number) for number in range(4))).eval()
     SCALES[model.blocks[3]] = 3.0

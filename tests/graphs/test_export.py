@@ -147,6 +147,7 @@ def leaves(value: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(2)
 def test_a_program_gives_what_the_model_gives_on_calls_never_seen(name: str) -> None:
     make, seen, unseen = CASES[name]
     model = make().eval()
@@ -160,7 +161,7 @@ def test_a_program_gives_what_the_model_gives_on_calls_never_seen(name: str) -> 
             torch.testing.assert_close(right, left, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", CASES)
 def test_every_case_is_verified_and_no_axis_is_narrower_than_asked(name: str) -> None:
     make, seen, _ = CASES[name]
@@ -223,6 +224,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.one_in(2)
 def test_a_call_that_no_graph_serves_is_refused_with_its_reason(name: str) -> None:
     make, seen, refused, text = REFUSED[name]
     program = watched(make().eval(), seen).export()

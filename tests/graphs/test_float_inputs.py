@@ -105,7 +105,7 @@ DECIDING: dict[str, Function] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", COMPUTING)
 def test_a_float_that_computes_is_an_input(name: str) -> None:
     function = COMPUTING[name]
@@ -118,7 +118,7 @@ def test_a_float_that_computes_is_an_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECIDING)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_float_that_decides_is_a_constant_for_each_value(name: str) -> None:
     function = DECIDING[name]
     program = exported(function)
@@ -307,6 +307,7 @@ def test_a_float_that_a_call_leaves_out_is_as_its_default() -> None:
     assert not program.check([((x, 2), {})]).holds
 
 
+@pytest.mark.slow
 def test_a_call_without_the_float_is_served_as_the_model_does() -> None:
     observer, model = InputObserver(), Guided()
     with observer(model):

@@ -219,6 +219,7 @@ def test_runs_of_large_calls_keep_no_memory() -> None:
 
 
 @pytest.mark.usefixtures("no_collection")
+@pytest.mark.slow
 def test_a_call_without_memory_for_it_is_not_kept() -> None:
     program = program_of(LargeWithAMask(anywhere))
     x = torch.randn(1, 3001, 4)
@@ -237,6 +238,7 @@ def test_a_limit_of_calls_without_a_cache_is_none_of_calls_with_a_longer_mask() 
     assert not is_served(program, model, 3001)
 
 
+@pytest.mark.slow
 def test_a_graph_without_memory_for_a_call_is_no_difference() -> None:
     model = LargeWithAMask(anywhere)
     program = program_of(model)
@@ -255,6 +257,7 @@ def test_what_calls_with_a_cache_may_not_leave_out_says_nothing_of_others() -> N
     assert not is_served(program, model, 2, 70)
 
 
+@pytest.mark.slow
 def test_a_saved_program_has_the_limit(tmp_path: str) -> None:
     model = Decoder(window)
     program_of(model).save(f"{tmp_path}/program")

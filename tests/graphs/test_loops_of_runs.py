@@ -139,6 +139,7 @@ def test_a_loop_of_the_graph_decides_nothing_in_the_ways_of_a_call() -> None:
 
 @pytest.mark.parametrize("model", [Clamps, CountsInAnAttribute, Counts, CountsItsRows, AtOneStep, LongOnes, Forgets])
 @pytest.mark.one_in(4)
+@pytest.mark.slow
 def test_a_loop_that_is_another_one_without_a_mask_is_found(model: type[Recurrent]) -> None:
     made = model()
     program = program_of(made)

@@ -12,6 +12,7 @@ from onlooker import InputObserver, RejectedCallError
 transformers = pytest.importorskip("transformers", reason="The model is one of transformers.")
 
 
+@pytest.mark.slow
 def test_one_row_of_a_quotient_of_sizes_is_served() -> None:
     """The rows are ``batch * codebooks // 4``, which operators ask to be more than one: none is
     impossible, and one is the same graph.
@@ -124,6 +125,7 @@ class BranchOfOneColumn(torch.nn.Module):
 
 
 @pytest.mark.parametrize("model", [Branches(), BranchOfOneColumn()])
+@pytest.mark.slow
 def test_the_branches_of_a_cond_are_compared_at_size_1(model: torch.nn.Module) -> None:
     yes, no = torch.tensor(True), torch.tensor(False)
     observer = InputObserver()

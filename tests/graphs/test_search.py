@@ -201,6 +201,7 @@ class Inverses(torch.nn.Module):
         return torch.linalg.inv(x.reshape(-1, 3, 3)) @ torch.ones(3, 5)
 
 
+@pytest.mark.slow
 def test_axes_that_no_call_changed_keep_their_size_where_no_other_sizes_are_lawful() -> None:
     model, observer = Inverses(), InputObserver()
     with observer(model), torch.no_grad():

@@ -31,6 +31,7 @@ OF_SMALL: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("of", OF_SMALL.values(), ids=OF_SMALL)
+@pytest.mark.one_in(2)
 def test_a_region_that_has_one_column_beside_one_row_alone(of: Callable[[torch.Tensor], torch.Tensor]) -> None:
     torch.manual_seed(0)
     model, observer = Branches(of), InputObserver()

@@ -42,6 +42,7 @@ def test_unread_sizes_are_tried_together() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 5])
+@pytest.mark.one_in(2)
 def test_a_size_that_decides_is_not_unread(rows: int) -> None:
     model = Decides()
     program = exported(model)

@@ -384,6 +384,7 @@ AGAIN: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.one_in(2)
 def test_the_same_recording_gives_the_same_plan(name: str) -> None:
     make, call = AGAIN[name]
     model = make()

@@ -109,6 +109,7 @@ def words(plan: Plan) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.one_in(2)
 def test_one_call_of_batch_one_gives_the_right_axes(name: str) -> None:
     observer, _ = watched(name)
     (plan,) = observer.plans()

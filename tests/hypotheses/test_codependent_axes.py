@@ -213,6 +213,7 @@ def after_prompt(prompt: int, past: int, *, masked: bool, batch: int = 2) -> dic
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["alone", "with a mask"])
+@pytest.mark.slow
 def test_a_prompt_that_all_steps_have_and_that_a_number_counts_may_have_another_length(masked: bool) -> None:
     observer, model = InputObserver(), WithPrompt().eval()
     with observer(model), torch.no_grad():

@@ -221,7 +221,7 @@ OF_ITEMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("of", OF_ITEMS.values(), ids=OF_ITEMS)
 def test_a_list_of_which_python_gets_an_item_is_not_joined(of: Callable[[Any], Any]) -> None:
     model = OfItems(of)
@@ -260,6 +260,7 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("kind", [list, tuple])
 @pytest.mark.parametrize("of", WHOLE.values(), ids=WHOLE)
+@pytest.mark.one_in(2)
 def test_a_list_that_goes_whole_into_a_function_that_joins_it_is_joined(
     of: Callable[[Any], Any], kind: Callable[[Any], Any]
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_list_that_goes_whole_into_a_function_that_joins_it_is_joined(
 @pytest.mark.parametrize(
     "other", [None, "a", 1.0, torch.ones(2, 4, dtype=torch.float64), torch.ones(4), torch.ones(2, 5)]
 )
+@pytest.mark.one_in(2)
 def test_a_list_that_is_joined_is_refused_where_an_item_cannot_be_joined(other: Any) -> None:
     model = OfItems(torch.cat)
     program = watched(model, ([rand(2, 4), rand(3, 4)],)).export()

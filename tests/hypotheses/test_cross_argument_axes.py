@@ -81,6 +81,7 @@ class Questions(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", [Edges, Latent, Bag, Repeated, Questions])
+@pytest.mark.one_in(2)
 def test_what_changes_together_is_found_from_one_call(kind: Any) -> None:
     torch.manual_seed(0)
     model, observer = kind().eval(), InputObserver()

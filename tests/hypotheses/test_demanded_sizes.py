@@ -144,6 +144,7 @@ def test_what_two_calls_say_by_chance_is_no_condition(
             torch.testing.assert_close(program(*asked), model(*asked))
 
 
+@pytest.mark.slow
 def test_a_value_that_the_model_asks_for_ends_no_run_on_symbols() -> None:
     model = Asking().eval()
     program = watched(model, [with_table(*sizes) for sizes in BY_CHANCE])
@@ -161,6 +162,7 @@ def test_the_report_says_that_the_model_demands_it() -> None:
     assert relation.right.evaluate(dict.fromkeys(relation.right.symbols, 6)) == 54
 
 
+@pytest.mark.slow
 def test_a_call_that_breaks_it_is_refused() -> None:
     model = WithTable().eval()
     program = watched(model, [with_table(*sizes) for sizes in BY_CHANCE])

@@ -78,6 +78,7 @@ INTS: dict[str, tuple[Callable[[torch.Tensor, int], torch.Tensor], bool]] = {
 
 
 @pytest.mark.parametrize("name", INTS)
+@pytest.mark.one_in(2)
 def test_an_int_of_zero_is_served_where_the_graph_gives_what_the_model_gives(name: str) -> None:
     function, is_served = INTS[name]
 

@@ -93,6 +93,7 @@ class Named(nn.Module):
         (Named(), {"other": True}),
     ],
 )
+@pytest.mark.one_in(2)
 def test_an_option_of_all_calls_is_left_out_only_where_a_trace_says_so(model, options):
     program = watched(model, options)
     fewer = [{name: value} for name, value in options.items()] if len(options) > 1 else []
@@ -111,6 +112,7 @@ def test_an_option_of_all_calls_is_left_out_only_where_a_trace_says_so(model, op
         (Named(), {"other": True}),
     ],
 )
+@pytest.mark.one_in(2)
 def test_calls_with_and_without_an_option_are_all_served(model, options):
     program = watched(model, options, {}, sizes=((2, 5), (3, 9), (4, 7), (5, 6)))
     for given in (options, {}):

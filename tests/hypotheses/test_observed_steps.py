@@ -80,6 +80,7 @@ class OfTable(torch.nn.Module):
 
 
 @pytest.mark.parametrize("calls", [((2, 64), (1, 32)), ((4, 64), (2, 32)), ((2, 64), (3, 32)), ((2, 64), (2, 48))])
+@pytest.mark.one_in(2)
 def test_the_most_that_a_table_has_is_no_step_and_no_relation(calls: tuple[tuple[int, int], ...]) -> None:
     model, observer = OfTable().eval(), InputObserver()
     with torch.no_grad(), observer(model):

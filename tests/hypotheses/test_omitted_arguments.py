@@ -94,6 +94,7 @@ def test_flags_that_say_what_the_model_does_anyway_may_be_left_out():
         program(x, positions=positions)
 
 
+@pytest.mark.slow
 def test_flags_are_left_out_at_the_sizes_of_two_calls_since_a_trace_settles_them():
     runs = Unreached()
 
@@ -126,6 +127,7 @@ def test_two_flags_that_say_the_same_together_only_are_not_left_out():
 
 
 @pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_program_of_padded_prompts_generates_for_unpadded_ones(architecture):
     model = tiny_model(architecture).model
     ids = torch.tensor([[0, 0, 5, 6, 7, 9], [3, 4, 5, 8, 9, 2]])
@@ -160,6 +162,7 @@ class Remembers(nn.Module):
 
 
 @pytest.mark.parametrize("always", [True, False])
+@pytest.mark.slow
 def test_an_empty_cache_stands_for_none_where_the_model_says_so(always):
     model, observer = Remembers(always), InputObserver()
     with observer(model):
@@ -227,6 +230,7 @@ class RemembersASum(nn.Module):
         return {"out": x + total[:, None] + kept.mean(1, keepdim=True), "cache": [kept, total + kept.sum(1)]}
 
 
+@pytest.mark.slow
 def test_a_state_of_fixed_size_is_empty_where_the_past_is():
     """A mask was not left out: without a cache the sum is zero, and in the call beside it was a watched one."""
     torch.manual_seed(0)

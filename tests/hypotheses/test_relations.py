@@ -249,7 +249,7 @@ EXPORTED = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", EXPORTED)
 def test_the_exported_program_is_exact_at_fresh_sizes(kind: str) -> None:
     planted, rows = EXPORTED[kind]
@@ -528,6 +528,7 @@ IMAGES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[tuple[int, int], ..
 
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.one_in(2)
 def test_sides_of_square_images_are_sizes_of_their_own(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     make, calls = IMAGES[name]
@@ -578,6 +579,7 @@ class Towers(torch.nn.Module):
 
 
 @pytest.mark.parametrize("n_calls", [1, 2])
+@pytest.mark.slow
 def test_texts_are_no_multiple_of_images(n_calls: int) -> None:
     torch.manual_seed(0)
     sizes = ((4, 7, 2, 32), (6, 9, 3, 48))[:n_calls]

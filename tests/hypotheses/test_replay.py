@@ -319,6 +319,7 @@ def test_runs_record_no_gradients_where_results_are_the_same() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.slow
 def test_with_gradients_there_is_no_fast_path(fast_path: Callable[[bool], None]) -> None:
     """Eager takes it only where none are recorded."""
     fast_path(True)
@@ -359,6 +360,7 @@ class MakesWeights(torch.nn.Module):
 
 
 @pytest.mark.parametrize("place", ["attribute", "module", "list", "dict"])
+@pytest.mark.one_in(2)
 def test_weights_that_the_first_call_drew_stay(place: str) -> None:
     model, observer = MakesWeights(place).eval(), InputObserver()
     with observer(model), torch.no_grad():

@@ -31,6 +31,7 @@ class Sums(EachOfThem):
 
 
 @pytest.mark.parametrize("model", [EachOfThem(list), EachOfThem(tuple), Sums(list), Sums(tuple)])
+@pytest.mark.one_in(2)
 def test_a_result_for_each_item_is_as_long_as_the_list(model: EachOfThem) -> None:
     observer = InputObserver()
     with observer(model), torch.no_grad():
@@ -99,6 +100,7 @@ class CountsDict(CountsItems):
     ("model", "counts"),
     [(CountsRest(0), (0, 1)), (CountsRest(1), (0, 1, 2)), (CountsList(1), (1, 2)), (CountsDict(1), (1, 2))],
 )
+@pytest.mark.one_in(2)
 def test_a_call_with_fewer_items_is_never_served_by_a_graph_of_more(model: CountsItems, counts: Any) -> None:
     def call(function: Any, count: int, columns: int) -> Any:
         x, items = torch.ones(3, columns), [torch.ones(3, columns)] * count

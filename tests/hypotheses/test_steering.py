@@ -57,6 +57,7 @@ def exported(model: nn.Module, *values: int) -> Program:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
+@pytest.mark.one_in(2)
 def test_each_value_that_was_seen_is_served(model: nn.Module, values: tuple[int, ...], counts: list[str]) -> None:
     program = exported(model, *values)
     assert {graph.name for graph in program.graphs} >= {f"main_n_{n}" if n else "main" for n in counts if n != "0"}
@@ -102,6 +103,7 @@ def test_each_of_several_values_is_served() -> None:
     assert sum(graph.served_calls for graph in program.report.graphs) == program.report.calls
 
 
+@pytest.mark.slow
 def test_a_watched_call_that_no_graph_takes_is_no_success() -> None:
     """Also where its values were not kept: more values than graphs are made for."""
     program = exported(Chooses(), *range(20))

@@ -91,7 +91,7 @@ READ: dict[str, Callable[[Encoded], Any]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("read", READ.values(), ids=READ)
 def test_objects_that_are_read_stay_conditions(read: Callable[[Encoded], Any]) -> None:
     program = watched(Reads(read).eval()).export()

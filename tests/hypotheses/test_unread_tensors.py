@@ -42,6 +42,7 @@ def exported(model: torch.nn.Module, *calls: tuple[Any, ...], **options: Any) ->
 
 
 @pytest.mark.parametrize("rows", [(1, 16), (1, 16, 8), (2, 6), (7, 4, 9)])
+@pytest.mark.one_in(2)
 def test_the_sizes_of_a_tensor_that_nothing_reads_are_no_condition(rows: tuple[int, ...]) -> None:
     def call(batch: int, length: int, extra: int) -> tuple[Any, ...]:
         shape = tuple(size + extra if place else size for place, size in enumerate(rows))

@@ -213,6 +213,7 @@ def test_a_stand_in_is_no_trap():
 FLAGS = {"use_cache": True, "logits_to_keep": 1, "return_dict": True}
 
 
+@pytest.mark.slow
 def test_a_cache_comes_back_as_the_model_gives_it(tmp_path):
     from onlooker.zoo.registry import tiny_model
 
@@ -520,6 +521,7 @@ def test_a_size_that_is_checked_to_be_a_number_is_loaded(tmp_path: Path) -> None
     assert torch.equal(program(*given), model(*given))
 
 
+@pytest.mark.slow
 def test_the_range_of_a_sum_of_sizes_keeps_no_program_from_its_file(tmp_path):
     sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.RobertaConfig(**sizes, intermediate_size=32, is_decoder=True)

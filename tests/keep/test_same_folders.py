@@ -136,6 +136,7 @@ def test_the_timings_come_back_with_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["number", "calls", "graphs", "kind"])
+@pytest.mark.one_in(2)
 def test_damaged_timings_are_refused(change: str, tmp_path: Path) -> None:
     observed("sided").export().save(tmp_path / "program")
     path = tmp_path / "program" / "onlooker.json"
@@ -152,6 +153,7 @@ def test_damaged_timings_are_refused(change: str, tmp_path: Path) -> None:
         onlooker.load(tmp_path / "program")
 
 
+@pytest.mark.slow
 def test_a_folder_of_an_older_version_has_its_seconds_elsewhere(tmp_path: Path) -> None:
     observed("sided").export().save(tmp_path / "program")
     path = tmp_path / "program" / "onlooker.json"

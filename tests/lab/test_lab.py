@@ -241,6 +241,7 @@ REPLAYS = 2
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 5, 12, 30, (7,), (9, None)])
+@pytest.mark.one_in(2)
 def test_the_budget_bounds_all_runs_from_the_recording_to_the_program(budget: Any) -> None:
     model, observer = counting((1, 4, 6), (1, 7, 6))
     program = observer.export(budget=budget)

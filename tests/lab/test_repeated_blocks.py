@@ -163,6 +163,7 @@ class LateMask(Block):
         return super().forward(x, mask if self.place > 2 else None)
 
 
+@pytest.mark.slow
 def test_sizes_that_only_later_blocks_relate_are_found_on_the_whole_model(small_models):
     model, observer = Stack(LateMask(place) for place in range(6)).eval(), InputObserver()
     with torch.no_grad(), observer(model):

@@ -96,6 +96,7 @@ Made = Callable[[int, int], torch.Tensor]
     ],
     ids=["the same at all lengths", "a branch", "values decide", "halved to 1"],
 )
+@pytest.mark.one_in(2)
 def test_a_graph_is_traced_at_the_least_sizes_that_stand_for_what_was_seen(
     made: Callable[[], torch.nn.Module], value: Made, least: int, most: int
 ) -> None:
@@ -203,6 +204,7 @@ class Table(torch.nn.Module):
         return x.cumsum(1)[:, :90] + self.weight
 
 
+@pytest.mark.slow
 def test_sizes_that_are_refused_write_nothing_on_the_screen(tmp_path: Path) -> None:
     """In a process of its own: torch's logs go to the stderr that torch found when it was imported."""
     script = tmp_path / "script.py"

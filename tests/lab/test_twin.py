@@ -195,7 +195,7 @@ MAKERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_model_is_what_it_was_after_plans_probe_export_and_verify(make: Any) -> None:
     model, observer = make().eval(), InputObserver()

@@ -142,7 +142,7 @@ def a_list(count: int) -> list[torch.Tensor]:
     return list(images(count, 8).split(1))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("make", [one_tensor, a_list])
 @pytest.mark.parametrize(
     "watched",

@@ -68,6 +68,7 @@ def pickled(model: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [Model, Copies])
 @pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, pickled, lambda m: copy.deepcopy([m])[0]])
+@pytest.mark.one_in(2)
 def test_calls_of_equal_copies_are_calls_of_the_model(kind: type[Model], copied: Callable[[Any], Any]) -> None:
     model = kind().eval()
     observer = watched(model, lambda m: [copied(m)(x()), copied(m)(x(3)), m(x(4))])

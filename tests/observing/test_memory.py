@@ -230,6 +230,7 @@ def test_ten_thousand_equal_calls_add_nothing() -> None:
     assert len(observer.recording()) == 10_004
 
 
+@pytest.mark.slow
 def test_calls_of_many_sizes_are_kept_small() -> None:
     """200 leaves a call, every call of another size: less than 1 KiB a call."""
     model, observer, cache = Passes(), InputObserver(), cache_of(50)

@@ -270,6 +270,7 @@ class Fuses(torch.nn.Module):
 
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("how", ["method", "data", "new data", "view"])
+@pytest.mark.one_in(2)
 def test_weights_to_which_calls_write_are_those_of_the_user_after_an_export(how: str, state: bool) -> None:
     model, observer = Fuses(how).eval(), InputObserver(state=state)
     with observer(model), torch.no_grad():

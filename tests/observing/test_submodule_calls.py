@@ -120,6 +120,7 @@ def test_a_model_that_was_compiled_in_place_is_recorded_as_it_runs(kind: type[to
 
 
 @pytest.mark.usefixtures("_compiler_without_memory")
+@pytest.mark.slow
 def test_a_model_compiled_in_place_is_exported_and_verified() -> None:
     model, observer = Model(), InputObserver()
     model.compile(backend="eager")

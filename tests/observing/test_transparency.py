@@ -155,6 +155,7 @@ def test_a_method_shows_what_it_shows_outside(cls: Any, reader: str) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.one_in(2)
 def test_calls_of_every_kind_of_method_are_recorded(cls: Any) -> None:
     model, observer = cls(), InputObserver()
     with observer(model):

@@ -170,6 +170,7 @@ def test_importing_imports_nothing_heavy() -> None:
     assert brought <= {"onlooker", *(f"onlooker.{name}" for name in light)}
 
 
+@pytest.mark.slow
 def test_watching_imports_neither_transformers_nor_onnx() -> None:
     code = "import torch, onlooker\nm = torch.nn.Identity()\nwith onlooker.InputObserver()(m): m(torch.ones(1))"
     roots = {name.partition(".")[0] for name in modules_after(code)}

@@ -709,6 +709,7 @@ def test_a_model_with_lora_generates_on_its_program() -> None:
 
 @of_peft
 @pytest.mark.parametrize("kind", ["LoRA", pytest.param("prompt tuning", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_model_of_peft_is_exported_as_it_is_called(kind: str) -> None:
     """Prompt tuning adds tokens before the inner model sees them: they are in the graph of the wrapper."""
     model, observer = adapted(kind), InputObserver()
@@ -762,6 +763,7 @@ CHANGES: dict[str, tuple[Callable[[Any], Any], bool, bool]] = {
 
 @of_peft
 @pytest.mark.parametrize(("change", "inside", "after"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.one_in(2)
 def test_adapters_that_change_while_the_model_is_watched_and_after(
     change: Callable[[Any], Any], inside: bool, after: bool
 ) -> None:

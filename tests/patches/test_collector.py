@@ -39,6 +39,7 @@ def test_a_program_that_froze_its_objects_has_them_frozen_still() -> None:
         gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_blocks_within_each_other_thaw_once_at_the_end() -> None:
     with collecting_new_objects():
         with pytest.raises(ValueError), collecting_new_objects():

@@ -76,6 +76,7 @@ PIPELINES = {"perceptron": (20, 1), "llama": (70, 4), "vit": (30, 1)}
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.one_in(3)
+@pytest.mark.slow
 def test_a_pipeline_makes_one_graph_and_no_export_that_is_refused(script, name, monkeypatch):
     subjects, exports = script("subjects"), script("exports")
     made = []
@@ -123,6 +124,7 @@ class Deep(torch.nn.Module):
         return [torch.cat([past, new], dim=1) * pasts[0].shape[1] for past in pasts]
 
 
+@pytest.mark.slow
 def test_the_guards_of_many_inputs_ask_for_no_second_export(script, monkeypatch):
     """A few per input are more than the most of a model with few inputs, which is made small here."""
     exports = script("exports")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
 COLLECT = """
@@ -30,6 +32,7 @@ def test_they_are_left_out_without_a_device_and_it_says_why() -> None:
     assert "test_watching" not in result.stdout
 
 
+@pytest.mark.slow
 def test_they_are_collected_where_there_is_one() -> None:
     result = collected("there")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -111,6 +111,7 @@ def test_the_dependencies_are_few() -> None:
     assert set(found) == {"", *extras}
 
 
+@pytest.mark.slow
 def test_without_extras_a_model_is_exported_proven_saved_and_loaded(tmp_path: Path) -> None:
     """Packages that only the extras of users bring are hidden, whatever is installed here."""
     found = licences.requirements()

@@ -16,6 +16,7 @@ MESSAGES = (DOCUMENT.parent / "messages.md").read_text(encoding="utf-8")
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("row", ROWS, ids=[row.code for row in ROWS])
+@pytest.mark.one_in(2)
 def test_a_wrong_use_gets_its_error(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert outcome(row.code, tmp_path) == (row.slug, row.text)

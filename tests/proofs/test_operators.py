@@ -106,6 +106,7 @@ def dropout_that_drops_nothing(x: torch.Tensor) -> torch.Tensor:
         (branching(2.0), branching(3.0), False),
     ],
 )
+@pytest.mark.one_in(2)
 def test_graphs_are_equal_only_where_they_do_the_same(first: Any, second: Any, same: bool) -> None:
     assert (difference(first, second) == "") is same
 

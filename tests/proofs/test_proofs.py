@@ -82,6 +82,7 @@ def test_nothing_of_torch_stays_patched() -> None:
         (lambda x: x.double().float(), lambda x: x, False),
     ],
 )
+@pytest.mark.one_in(2)
 def test_graphs_are_equal_when_they_compute_the_same(first: Any, second: Any, same: bool) -> None:
     left, right = exported(first, torch.randn(5, 7)), exported(second, torch.randn(5, 7))
     assert (difference_of(left, right) == "") is same
@@ -114,6 +115,7 @@ def _times_constants(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 1), (2, 2)])
+@pytest.mark.one_in(2)
 def test_inputs_of_graphs_are_the_same_whatever_constants_stand_before_them(first: int, second: int) -> None:
     """Equal constants of one graph are one, so that their number tells nothing of the place of an input."""
     x = torch.randn(4, 6)
@@ -256,6 +258,7 @@ def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
         *("written inside a block", "written with another number inside a block"),
     ],
 )
+@pytest.mark.one_in(2)
 def test_graphs_that_write_are_equal_when_all_memory_holds_the_same(first: Any, second: Any, same: bool) -> None:
     x = torch.randn(5, 7)
     found = difference_of(exported(first, x.clone()), exported(second, x.clone()))

@@ -494,6 +494,7 @@ def test_two_classes_of_one_name() -> None:
     unregister_class_flattening(one)
 
 
+@pytest.mark.slow
 def test_the_pytrees_in_cpp() -> None:
     code = """
 import torch.utils._pytree as python
@@ -557,6 +558,7 @@ EXPORTS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("by_name", [False, True], ids=["positional", "by name"])
 @pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.one_in(2)
 def test_exports(name: str, by_name: bool) -> None:
     seen, other, shapes = EXPORTS[name]
     x = torch.randn(2, 3, 1, 4)

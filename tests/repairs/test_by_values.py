@@ -172,6 +172,7 @@ class Marked(nn.Module):
         return marks @ target * source.mean()
 
 
+@pytest.mark.slow
 def test_values_that_no_other_sizes_can_have_are_traced_with_the_sizes_of_their_call() -> None:
     def call(batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
         return torch.randn(batch, source, 16), torch.randn(batch, target, 16), torch.eye(target)
@@ -227,6 +228,7 @@ class ScaledSize(nn.Module):
         return (x.clamp(min=-100) if is_large else x).clamp(max=scale)
 
 
+@pytest.mark.slow
 def test_branches_are_seen_whatever_the_user_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
@@ -371,6 +373,7 @@ def exact(self: Any, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "run", [above_half, clipped, of_two, in_a_list, until_small, exact], ids=lambda run: run.__name__
 )
+@pytest.mark.one_in(2)
 def test_floats_decide_and_the_program_checks_it(run: Callable[..., torch.Tensor]) -> None:
     model, observer = Floats(run), InputObserver()
     calls = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) + n % 3 - 1 for n in range(2, 60)]

@@ -115,6 +115,7 @@ def test_a_constant_decides_in_the_steps_of_a_loop() -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", [written, written_by_a_view, copied, an_output])
+@pytest.mark.slow
 def test_what_is_written_to_is_no_constant(run: Run) -> None:
     model, program = watched(run)
     for value in (0.1, 7.0):

@@ -239,6 +239,7 @@ class Membrane(torch.nn.Module):
         return torch.stack(spikes)
 
 
+@pytest.mark.slow
 def test_a_call_of_one_step_after_another_call_is_what_the_graph_for_one_step_gives() -> None:
     model, observer = Membrane().eval(), InputObserver()
     with observer(model), torch.no_grad():

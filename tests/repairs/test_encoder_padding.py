@@ -77,6 +77,7 @@ def test_a_trace_of_torch_computes_padded_positions() -> None:
 
 
 @pytest.mark.parametrize("side", ["right", pytest.param("left", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_an_encoder_without_nested_tensors_takes_any_padding(side: str) -> None:
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)

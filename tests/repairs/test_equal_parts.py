@@ -204,6 +204,7 @@ def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", runs(WATCHED, slow=(Blocks, UpToTheEnd, FromTheBlockBefore, WrittenBlocks)))
+@pytest.mark.slow
 def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -254,6 +255,7 @@ class WrittenChunks(InChunks):
 
 @pytest.mark.parametrize("watched", [(13,), pytest.param((16, 20), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", runs((InChunks, WrittenChunks), slow=(WrittenChunks,)))
+@pytest.mark.slow
 def test_chunks_of_a_batch_are_served_at_any_length(kind: type[InChunks], watched: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     model, observer = kind().eval(), InputObserver()

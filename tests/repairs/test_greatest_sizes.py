@@ -39,6 +39,7 @@ def test_torch_ends_the_trace_without_the_repair() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.one_in(2)
 def test_a_number_of_values_is_a_multiple_of_a_size(width: int) -> None:
     model, shapes = Placed(width), ({0: AUTO, 1: AUTO}, {0: AUTO})
     with greatest_sizes_fit():

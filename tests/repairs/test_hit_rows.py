@@ -259,6 +259,7 @@ def of_columns(self: Experts, x: torch.Tensor, weights: torch.Tensor, mask: torc
     ids=lambda run: run.__name__,
 )
 @pytest.mark.one_in(6)
+@pytest.mark.slow
 def test_a_loop_of_which_more_is_seen_is_that_of_python(run: Callable[..., Any]) -> None:
     model = Experts(run)
     try:

@@ -96,6 +96,7 @@ def test_a_step_that_reads_at_its_index_and_at_others_is_one_of_a_scan(run: Run)
     assert any("is a scan of torch" in note for graph in program.graphs for note in graph.notes)
 
 
+@pytest.mark.slow
 def test_an_index_after_another_one_stays_a_loop_and_says_so() -> None:
     model = Model(index_at_the_end).eval()
     program = exported(model)

@@ -147,7 +147,7 @@ def watched(
     return model, observer
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("build", "call", "records"), MODELS)
 def test_a_derivative_in_the_forward_is_exported(
     build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool
@@ -196,6 +196,7 @@ def test_a_step_that_changes_weights_for_one_call() -> None:
     torch.testing.assert_close(program(*given), model(*given))
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_in_a_derivative_is_traced_step_by_step() -> None:
     """Autograd sees nothing of the steps of a loop of torch: the graph holds for the watched lengths."""
 
@@ -276,6 +277,7 @@ def test_an_argument_that_recorded_gradients_is_named_with_what_to_do() -> None:
         observer.export()
 
 
+@pytest.mark.slow
 def test_a_branch_on_a_derivative_stays_a_branch() -> None:
     class Clipped(Score):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

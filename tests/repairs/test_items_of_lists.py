@@ -200,6 +200,7 @@ def test_any_length_is_served(name: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize("name", NEVER_WRONG)
 @pytest.mark.one_in(18)
+@pytest.mark.slow
 def test_what_is_not_followed_is_right_or_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model, program = exported(monkeypatch, tmp_path, NEVER_WRONG[name])
     assert program.verify().verified

@@ -293,6 +293,7 @@ def test_numbers_that_steps_add_to_a_list_are_served_for_other_numbers_of_steps(
 
 
 @pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))
+@pytest.mark.slow
 def test_what_else_is_done_with_such_a_list_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
     calls = ((3, 5), (4, 2, 6), (7,), (1, 1), (5, 3), (2, 8, 8), (1, 2, 3, 4), (8, 1, 8, 1, 8))
@@ -344,7 +345,7 @@ def program_of_steps(read: Callable[[torch.Tensor], torch.Tensor]) -> Program:
 
 
 @pytest.mark.parametrize("read", OF_STEPS.values(), ids=OF_STEPS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_list_with_a_number_of_each_step_holds_for_all_lengths(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = program_of_steps(read)
     assert program.verify().verified
@@ -373,6 +374,7 @@ OF_THEIR_LENGTH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("read", OF_THEIR_LENGTH.values(), ids=OF_THEIR_LENGTH)
+@pytest.mark.one_in(2)
 def test_a_list_of_other_numbers_holds_for_its_length(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = program_of_steps(read)
     assert program.verify().verified

@@ -340,6 +340,7 @@ def test_a_list_of_results_is_read_again(run: Callable[[Any, Tensor], Any]) -> N
 @pytest.mark.parametrize(
     "run", [if_there_are_any, from_a_state_of_another_shape, of_a_function_that_reads_lengths, a_sum_in_place]
 )
+@pytest.mark.slow
 def test_a_first_step_that_differs_is_served(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
     for steps in (2, 4, 16):
@@ -552,7 +553,7 @@ COUNTED = (
 )
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("run", COUNTED)
 def test_a_count_of_results_is_right_or_refused(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)

@@ -121,6 +121,7 @@ def test_frames_of_all_lengths_are_served() -> None:
     assert all(is_exact(program, model, *shape) for shape in ((1, 48, 6), (3, 41, 6), (2, 7, 6), (2, 23, 6)))
 
 
+@pytest.mark.slow
 def test_the_report_names_the_branch() -> None:
     graph, *_ = exported(Frames(), (2, 40, 6)).graphs
     assert any("if pad:" in note and "taken for all sizes" in note for note in graph.notes)

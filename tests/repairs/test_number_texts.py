@@ -231,6 +231,7 @@ def watched(model: torch.nn.Module) -> InputObserver:
 
 @pytest.mark.parametrize("kind", [Prints, Logs, Warns, Checks])
 @pytest.mark.filterwarnings("default")
+@pytest.mark.one_in(2)
 def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> None:
     program = watched(kind()).export()
     assert program.verify().verified
@@ -239,6 +240,7 @@ def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> N
 
 
 @pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine, Nested, Caught])
+@pytest.mark.one_in(2)
 def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()
@@ -280,6 +282,7 @@ def test_a_message_of_an_assertion_leaves_a_size_dynamic(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tell", [keeps, keeps_globally, hears, catches, decorates, returns_before])
+@pytest.mark.one_in(2)
 def test_a_message_that_is_read_is_that_of_the_number(tell: Callable[[object, str], None]) -> None:
     model = Told(tell)
     program = watched(model).export()
@@ -314,6 +317,7 @@ def test_a_file_that_has_changed_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [str, repr, "{}".format, "%s".__mod__])
+@pytest.mark.one_in(2)
 def test_the_text_of_a_value_is_refused(text: object) -> None:
     class Valued(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -323,6 +327,7 @@ def test_the_text_of_a_value_is_refused(text: object) -> None:
         watched(Valued()).export()
 
 
+@pytest.mark.slow
 def test_texts_are_as_before() -> None:
     before = [(kind.__repr__, kind.__format__) for kind in (torch.SymInt, torch.SymFloat, torch.SymBool)]
     watched(Named()).export()

@@ -132,6 +132,7 @@ def test_graphs_take_other_lengths(kind: type[Layer]) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*serves-less")  # OpenVINO has no LSTM of one row on the CPU
 @pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_files_of_other_runtimes_take_other_lengths(target: str) -> None:
     model, observer = watched(Hidden)
     program = observer.export(to=target)
@@ -171,6 +172,7 @@ class Given(torch.nn.Module):
         return pad_packed_sequence(self.layer(packed)[0])[0]
 
 
+@pytest.mark.slow
 def test_packed_sequences_are_arguments() -> None:
     torch.manual_seed(0)
     model, observer = Given().eval(), InputObserver()

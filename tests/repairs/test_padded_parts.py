@@ -112,6 +112,7 @@ class Elsewhere(torch.nn.Module):
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [WithAnother, Sorted, FirstAndLast, Elsewhere])
+@pytest.mark.slow
 def test_parts_that_are_read_otherwise_are_never_wrong(kind: type[torch.nn.Module]) -> None:
     torch.manual_seed(0)
     model, observer = kind(), InputObserver()

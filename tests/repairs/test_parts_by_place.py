@@ -71,6 +71,7 @@ SERVED = [at_both_ends, after_the_first, from_the_last, in_steps_of_another, of_
 
 
 @pytest.mark.parametrize("read", SERVED, ids=lambda read: read.__name__)
+@pytest.mark.one_in(2)
 def test_the_number_of_parts_stays_dynamic(read: Callable[[Tensor], Tensor]) -> None:
     model = Reads(read)
     program = exported(model, 7, 10)
@@ -138,6 +139,7 @@ COUNTED = [added, repeated, counted_by_a_generator, counted_backwards, taken_apa
 
 
 @pytest.mark.parametrize("read", [*COUNTED, blocks, last_of_blocks], ids=lambda read: read.__name__)
+@pytest.mark.one_in(2)
 def test_parts_that_are_counted_are_never_wrong(read: Callable[[Tensor], Tensor]) -> None:
     model = Reads(read)
     program = exported(model, 5, 7)

@@ -46,6 +46,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("forward", [causal, kept, dropped, joined])
+@pytest.mark.one_in(2)
 def test_a_comparison_of_sizes_is_given_as_a_bool(forward: Forward) -> None:
     model, observer = Model(forward).eval(), InputObserver()
     with observer(model):

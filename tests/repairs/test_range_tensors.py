@@ -60,6 +60,7 @@ def exported(model: torch.nn.Module, *calls: torch.Tensor) -> Any:
     [backwards, in_a_comprehension, of_a_range, counted_down, all_backwards],
     ids=lambda place: place.__name__,
 )
+@pytest.mark.one_in(2)
 def test_a_tensor_of_a_range_is_of_any_size(place: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = Placed(place)
     program = exported(model, rand(2, 7), rand(3, 9))

@@ -87,6 +87,7 @@ class OfASign(nn.Module):
         return read + 1 if x.sum() > 0 else read - 1
 
 
+@pytest.mark.slow
 def test_an_lstm_beside_a_branch_on_values_is_converted() -> None:
     pytest.importorskip("onnxscript")
     model, observer = OfASign().eval(), InputObserver()

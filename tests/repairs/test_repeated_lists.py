@@ -183,7 +183,7 @@ def equal(got: object, expected: object) -> bool:
     return len(got) == len(expected) and all(map(equal, got, expected))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("run", SERVED)
 def test_any_number_of_items_is_served(run: Run) -> None:
     model, program = watched(run)
@@ -195,7 +195,7 @@ def test_any_number_of_items_is_served(run: Run) -> None:
         assert equal(program(x), model(x))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("run", OTHERS)
 def test_other_lists_are_right_or_refused(run: Run) -> None:
     model, program = watched(run)
@@ -292,7 +292,7 @@ def of_lengths(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(batch, length, 4, generator=generator), lengths
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("run", [*FREE, *NUMBERED])
 def test_values_in_a_list_are_their_tensor(run: Callable[..., object]) -> None:
     model, observer = OfLengths(run), InputObserver()

@@ -136,6 +136,7 @@ def test_the_graph_is_the_one_that_torch_makes(layer: Any) -> None:
 
 
 @pytest.mark.parametrize("layer", [plain, parts, own_argument, twice])
+@pytest.mark.one_in(2)
 def test_further_layers_compute_no_shapes(layer: Any) -> None:
     def computed(count: int) -> int:
         found = 0
@@ -331,6 +332,7 @@ class FlexibleLayers(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.slow
 def test_layers_of_flexible_attention_take_any_batch() -> None:
     model, observer = FlexibleLayers().eval(), InputObserver()
     with torch.no_grad(), observer(model):

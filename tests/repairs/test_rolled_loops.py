@@ -349,7 +349,7 @@ OF_TWO = (the_first_is_given, grown_from_none, joined_to_the_first, the_best_pat
     [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
     ids=ROLLED,
 )
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(14)
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
@@ -446,6 +446,7 @@ def the_state_before(model: Loop, x: torch.Tensor) -> object:
 @pytest.mark.parametrize(
     "run", [a_view_before, a_view_from_outside, views_in_a_list, the_state_in_a_list, the_state_before]
 )
+@pytest.mark.one_in(2)
 def test_a_written_state_that_is_read_otherwise_is_never_wrong(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
@@ -727,6 +728,7 @@ def exported_way(run: Callable[..., object]) -> tuple[Loop, Program]:
 
 @pytest.mark.one_in(16)
 @pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@pytest.mark.slow
 def test_steps_that_decide_by_values_are_one_scan_of_the_way_that_was_watched(run: Callable[..., object]) -> None:
     model, program = exported_way(run)
     assert any("is a scan of torch" in note for note in program.graphs[0].notes)
@@ -760,6 +762,7 @@ def another_third_way(model: Loop, x: torch.Tensor) -> object:
     return torch.stack(rows, 1)
 
 
+@pytest.mark.slow
 def test_steps_of_the_watched_call_that_go_two_ways_are_no_scan() -> None:
     model = Loop(another_third_way).eval()
     program = exported(model)
@@ -774,6 +777,7 @@ def test_a_loop_that_is_no_scan_is_named_with_the_reason() -> None:
     assert "computes a number from its index" in note
 
 
+@pytest.mark.slow
 def test_a_scan_is_saved_and_loaded(tmp_path: Path) -> None:
     model = Loop(cells).eval()
     exported(model).save(tmp_path / "program")
@@ -868,6 +872,7 @@ class HiddenState(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["an attribute", "a container", "a set", "an iterator", "a list"])
+@pytest.mark.one_in(2)
 def test_what_python_counts_elsewhere_makes_no_wrong_step(kind: str) -> None:
     torch.manual_seed(0)
     model, observer = HiddenState(kind).eval(), InputObserver()
@@ -881,6 +886,7 @@ def test_what_python_counts_elsewhere_makes_no_wrong_step(kind: str) -> None:
             torch.testing.assert_close(program(x), model(x))
 
 
+@pytest.mark.slow
 def test_no_more_steps_are_served_than_were_compared() -> None:
     model = Loop(ROLLED["cells"]).eval()
     program = exported(model)

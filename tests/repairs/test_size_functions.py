@@ -153,7 +153,7 @@ def program_of(model: torch.nn.Module) -> Program:
     return observer.export()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
     model = Applied(FOLLOWED[name])
@@ -171,7 +171,7 @@ def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
     assert served >= 2
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", FREE)
 def test_numbers_made_from_sizes_are_one_graph_for_all_sizes(name: str) -> None:
     model = Applied(FREE[name])
@@ -209,6 +209,7 @@ def test_a_bounded_size_as_a_number_is_a_condition(function: Callable[[torch.Ten
     ],
     ids=["a branch", "a maximum", "a whole logarithm", "a length"],
 )
+@pytest.mark.one_in(2)
 def test_a_number_of_math_that_decides_is_no_value(
     function: Callable[[torch.Tensor], torch.Tensor], least: int
 ) -> None:
@@ -247,6 +248,7 @@ def test_what_a_dict_of_the_file_remembers_is_served_for_all_sizes() -> None:
     [lambda x: x * steps_of(x.shape[1]), lambda x: lower(x.shape[1], x.device) @ x],
     ids=["steps", "a mask"],
 )
+@pytest.mark.slow
 def test_what_a_function_remembers_is_computed_for_other_sizes(function: Callable[..., torch.Tensor]) -> None:
     model = Applied(function)
     program = program_of(model)
@@ -352,6 +354,7 @@ def test_what_a_class_of_another_file_remembers_is_computed(tmp_path: Path, monk
     ],
     ids=["the smaller one", "as an int", "the greater one", "of numbers"],
 )
+@pytest.mark.one_in(2)
 def test_the_smaller_size_by_numpy_is_no_branch(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = program_of(Applied(function))
     assert program.verify().verified
@@ -377,6 +380,7 @@ class KeepsTables(torch.nn.Module):
         return x * table
 
 
+@pytest.mark.slow
 def test_a_model_that_keeps_a_table_for_two_sizes_is_served_for_seen_sizes() -> None:
     model = KeepsTables().eval()
     program = program_of(model)

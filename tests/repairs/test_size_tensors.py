@@ -142,7 +142,7 @@ CUTS = [
 ]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
 def test_a_size_goes_through_a_tensor(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = Sized(cut)
@@ -170,6 +170,7 @@ def test_a_tensor_of_sizes_that_is_written_to_has_its_new_sizes() -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
+@pytest.mark.one_in(2)
 def test_no_number_of_a_trace_is_unknown(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
     auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
 
@@ -328,6 +329,7 @@ class SmallerScale(torch.nn.Module):
         return x[:, :, : int(scale * height), : int(scale * width)]
 
 
+@pytest.mark.slow
 def test_the_smaller_of_two_floats_is_no_branch() -> None:
     def images(height: int, width: int) -> torch.Tensor:
         return rand(2, 3, height, width)
@@ -391,6 +393,7 @@ def float_made_a_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "form", [first_size, greatest_id, mask_of_lengths, float_made_a_size], ids=lambda f: f.__name__
 )
+@pytest.mark.one_in(2)
 def test_sizes_made_from_values_and_from_len(form: Callable[..., torch.Tensor]) -> None:
     """One graph serves every value, not one graph a value."""
 
@@ -641,6 +644,7 @@ class PaddedByStep(torch.nn.Module):
         return result.relu() if result.shape[-1] > 1 else result
 
 
+@pytest.mark.slow
 def test_the_padding_of_a_step_in_a_buffer_follows_the_length() -> None:
     model = torch.nn.Sequential(PaddedByStep(), PaddedByStep(4, 7, 5))
     observer = InputObserver()
@@ -774,6 +778,7 @@ def halves(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(x[:, cut:] for cut in cuts)
 
 
+@pytest.mark.slow
 def test_quotients_below_zero_are_rounded_as_python_does() -> None:
     model, observer = Uses(halves), InputObserver()
     with observer(model):

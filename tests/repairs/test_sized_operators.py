@@ -197,7 +197,7 @@ def _of(shape: tuple[int, ...], sizes: tuple[int, ...], more: int) -> torch.Tens
     return torch.randn([size + more * (dim in sizes) for dim, size in enumerate(shape)])
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_size_stays_a_size(name: str) -> None:
     function, shape, sizes = FUNCTIONS[name]
@@ -215,6 +215,7 @@ def test_a_size_stays_a_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.one_in(2)
 def test_torch_makes_the_size_a_constant(name: str) -> None:
     """Where this fails, torch keeps the size, and the function may go from the module."""
     function, shape, sizes = FUNCTIONS[name]
@@ -276,6 +277,7 @@ def test_the_classes_of_one_hot_are_as_many_as_the_values_say() -> None:
     ],
     ids=["parts", "parts of rows", "cov", "corrcoef", "combinations"],
 )
+@pytest.mark.one_in(2)
 def test_parts_and_covariances_of_any_size_are_one_graph(function: Function) -> None:
     model, observer = Uses(function), InputObserver()
     with observer(model):
@@ -440,6 +442,7 @@ COMPARISONS = [torch.equal, torch.Tensor.equal, torch.allclose, torch.Tensor.all
 
 
 @pytest.mark.parametrize("same", COMPARISONS, ids=["equal", "x.equal", "allclose", "x.allclose"])
+@pytest.mark.one_in(2)
 def test_a_comparison_of_values_is_a_branch_on_values(same: Callable[[Any, Any], bool]) -> None:
     """torch's own export has no such operators: here each side is a graph, and a side without one is refused."""
     model, observer = Compares(same), InputObserver()

@@ -388,6 +388,7 @@ def test_a_condition_that_the_model_demands_of_a_number_is_checked() -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))
+@pytest.mark.slow
 def test_what_python_keeps_of_a_number_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
     draw = random.Random(7)

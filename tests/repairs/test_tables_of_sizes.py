@@ -93,7 +93,7 @@ def exported(model: torch.nn.Module, *shapes: tuple[int, int]) -> Program:
     return observer.export()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "rows", [asked_first, got, set_by_default, tried, of_shapes, of_half, with_an_end, of_two_sizes]
 )
@@ -191,6 +191,7 @@ def test_a_table_whose_values_are_written_to_is_state() -> None:
 
 
 @pytest.mark.parametrize("rows", [counted, told_apart, filled, decided_by_another_size])
+@pytest.mark.one_in(2)
 def test_a_table_by_which_later_calls_differ_is_not_verified(rows: Callable[..., Any]) -> None:
     assert not exported(WithTable(rows), (2, 5)).verify().verified
 
@@ -247,6 +248,7 @@ def shared() -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("rows", [asked_first, of_two_sizes])
+@pytest.mark.slow
 def test_a_table_of_the_file_holds_for_all_sizes(shared: Table, rows: Callable[..., Any]) -> None:
     model = WithTableOfFile(rows)
     program = exported(model, (2, 5))
@@ -262,6 +264,7 @@ def test_a_table_of_the_file_holds_for_all_sizes(shared: Table, rows: Callable[.
 
 
 @pytest.mark.parametrize("rows", [of_inputs, told_apart])
+@pytest.mark.slow
 def test_a_table_of_the_file_of_something_else_is_not_verified_for_other_sizes(
     shared: Table, rows: Callable[..., Any]
 ) -> None:

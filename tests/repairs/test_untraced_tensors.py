@@ -75,6 +75,7 @@ def call(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         of_the_same_memory_by_values,
     ],
 )
+@pytest.mark.one_in(2)
 def test_such_tensors_are_one_graph_for_all_sizes(run: Run) -> None:
     model, observer = Model(run).eval(), InputObserver()
     with torch.no_grad(), observer(model):

@@ -568,6 +568,7 @@ def test_a_file_of_onnx_computes_the_same() -> None:
 
 @pytest.mark.parametrize("run", FOOLING, ids=lambda run: run.__name__)
 @pytest.mark.one_in(21)
+@pytest.mark.slow
 def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -579,7 +580,7 @@ def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", UNSEEN, ids=lambda run: run.__name__)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_state_of_any_kind_is_decided_by_values(run: Run) -> None:
     model, observer = Model(run).eval(), InputObserver()
     with torch.no_grad(), observer(model):
@@ -590,6 +591,7 @@ def test_state_of_any_kind_is_decided_by_values(run: Run) -> None:
     assert 0 < check(model, program) < 40
 
 
+@pytest.mark.slow
 def test_the_report_says_which_branches_are_traced_on_one_side() -> None:
     _, program = watched(skipped)
     (note,) = [note for note in program.graphs[0].notes if "counts where its test says so" in note]

@@ -150,6 +150,7 @@ ROWS: dict[str, Callable[[torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+@pytest.mark.slow
 def test_rows_that_come_back_are_a_tuple(rows: Callable[[torch.Tensor], object]) -> None:
     model, observer = GivesRows(rows), InputObserver()
     with observer(model):

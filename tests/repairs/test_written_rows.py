@@ -286,6 +286,7 @@ def test_steps_that_write_to_parts_of_their_rows_are_served(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", runs(NEVER_WRONG, SLOW))  # type: ignore[arg-type]
+@pytest.mark.one_in(2)
 def test_what_others_see_of_a_written_row_is_never_wrong(run: Run) -> None:
     model, program = exported(run)
     served = [agree(program, model, count) for count in (3, 5, 1, 2, 4, 7)]
@@ -293,6 +294,7 @@ def test_what_others_see_of_a_written_row_is_never_wrong(run: Run) -> None:
     assert not any(served[-2:])  # by the trace, not by a trial
 
 
+@pytest.mark.slow
 def test_rows_that_are_padded_run_in_onnx() -> None:
     model, program = exported(padded_to_one_length)
     assert program.verify().verified

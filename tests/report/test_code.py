@@ -284,7 +284,7 @@ def served(graph: Any, arguments: dict[str, Any]) -> list[torch.Tensor] | None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_script_exports_what_onlooker_exports(name: str) -> None:
     model, program = exported(name)
     script = run_script(program.code())
@@ -389,6 +389,7 @@ def test_a_loaded_program_writes_the_same_script(name: str, tmp_path: Path) -> N
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_a_deep_cache_does_not_make_the_script_longer() -> None:
     _, program = exported("llama")
     text = program.code()

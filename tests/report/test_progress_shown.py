@@ -191,6 +191,7 @@ def build():
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("word", [pytest.param("tracing", marks=pytest.mark.slow), "verifying"])
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_leaves_terminal_and_folder(word: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     out = tmp_path / "out"

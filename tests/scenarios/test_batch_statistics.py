@@ -40,6 +40,7 @@ def held(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 @pytest.mark.filterwarnings("ignore::onlooker.OnlookerWarning")
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize("cls", [Normed, ByHand])
+@pytest.mark.one_in(2)
 def test_experiments_and_trials_leave_them_as_they_were(cls: type[torch.nn.Module], trains: bool) -> None:
     model, observer = cls().train(trains), onlooker.InputObserver()
     with observer(model), torch.no_grad():

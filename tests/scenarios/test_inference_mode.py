@@ -49,7 +49,7 @@ MODES = {"inference_mode": torch.inference_mode, "no_grad": torch.no_grad, "noth
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("made_inside", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(14)
 def test_a_program_stands_in_for_its_model(mode: str, made_inside: bool, argument: str, writes: bool) -> None:
     make = ARGUMENTS[argument]
     with MODES[mode]() if made_inside else contextlib.nullcontext():

@@ -84,7 +84,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "cls"), CASES, ids=lambda value: getattr(value, "__name__", value))
-@pytest.mark.one_in(13)
+@pytest.mark.one_in(26)
 def test_a_model_with_any_kind_of_input_is_proven_or_refused(kind: str, cls: type[torch.nn.Module]) -> None:
     model = cls()
     calls = [{"x": KINDS[kind]((k,)), "y": torch.ones(k, 2)} for k in (2, 3)]
@@ -150,7 +150,7 @@ USES: dict[str, Any] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("dtype", HELD, ids=str)
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_model_that_converts_what_torch_hardly_computes_with_is_proven(dtype: torch.dtype, use: str) -> None:
     make, calls = USES[use]
     program = verified(make(), *calls(dtype))
@@ -334,7 +334,7 @@ def test_without_values_there_are_neither_arguments_nor_discrepancies(kind: str)
             use()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("kind", UNUSUAL)
 def test_a_program_refuses_an_unusual_tensor_or_does_what_the_model_does(kind: str) -> None:
     program = watched(Beside(), *({"x": torch.ones(k), "y": torch.ones(k, 2)} for k in (2, 3))).export()

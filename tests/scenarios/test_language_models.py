@@ -63,6 +63,7 @@ def test_one_generate_gives_a_program_that_holds_on_every_size(programs: Any, na
 
 
 @pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.slow
 def test_batch_sequence_and_past_are_three_symbols_and_the_mask_is_their_sum(programs: Any, target: str) -> None:
     program = programs("llama", target)
     (plan,) = program.plans

@@ -116,6 +116,7 @@ def agree(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize(("cls", "paths"), MODELS.values(), ids=MODELS)
+@pytest.mark.one_in(2)
 def test_a_program_keeps_the_state_of_its_model(cls: Any, paths: set[str]) -> None:
     model, observer, seen = watched(cls)
     before = repr(vars(model)), repr(dict(model.named_buffers()))

@@ -161,7 +161,7 @@ def registered(request: pytest.FixtureRequest) -> Iterator[bool]:
 CASES = [(cls, wanted) for cls in CLASSES for wanted in (False, True) if (cls, wanted) != (NamedTupleCache, True)]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("registered", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}", indirect=True)
 def test_every_kind_of_object_is_exported(registered: Any) -> None:
     cls, model, observer = registered, Model(), InputObserver()

@@ -175,7 +175,7 @@ def tensor(n: int, value: float) -> torch.Tensor:
     return _kept[-1]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", OBJECTS)
 def test_what_an_object_holds_is_never_baked_unseen(name: str, tmp_path: Path) -> None:
     make, read, is_input = OBJECTS[name]

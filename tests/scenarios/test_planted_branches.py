@@ -445,13 +445,14 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(24)
 def test_a_verified_program_is_right_on_a_named_branch(name: str) -> None:
     finding = examine(NAMED[name])
     assert not finding.is_wrong, described(finding)
 
 
 @pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.one_in(2)
 def test_the_watched_calls_of_a_known_branch_are_served(name: str) -> None:
     finding = examine(NAMED[name])
     assert finding.watched_served, described(finding)
@@ -524,6 +525,7 @@ def is_found_by_a_search(case: Case) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_grid_finds_what_a_search_finds() -> None:
     found, missed = 0, []
     for number in range(40):

@@ -46,6 +46,7 @@ def test_the_same_seed_gives_the_same_module() -> None:
     assert case_of(7, 3) != case_of(7, 4)
 
 
+@pytest.mark.slow
 def test_all_features_are_planted() -> None:
     found = {name for number in range(220) for name in case_of(5, number).features}
     assert len(found) >= len(FEATURES) - 2

@@ -167,7 +167,7 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("one", ATTACKS, ids=str)
 def test_no_verified_program_is_fooled(one: Attack) -> None:

@@ -314,7 +314,7 @@ ATTACKS += [Attack("counts", Counts, with_rest, with_other_rests)]
 ATTACKS += [Attack("gathered", Gathers, named, other_named), Attack("looked up", LooksUp, named, other_named)]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("one", ATTACKS, ids=str)
 def test_no_verified_program_is_fooled(one: Attack) -> None:
@@ -336,6 +336,7 @@ def test_a_part_without_numbers_is_no_absent_argument(call: tuple[Any, ...]) -> 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in MARKS if name.startswith("as_strided")])
+@pytest.mark.one_in(2)
 def test_a_graph_that_reads_memory_is_verified_for_contiguous_tensors(name: str) -> None:
     model = of(MARKS[name])()
     observer = onlooker.InputObserver()

@@ -860,6 +860,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "one", [pytest.param(one, marks=() if one.name in QUICK else pytest.mark.slow) for one in ATTACKS], ids=str
 )
+@pytest.mark.one_in(2)
 def test_no_verified_program_is_fooled(one: Attack) -> None:
     outcome = attack(one, standing=standing)
     assert outcome.lies == []

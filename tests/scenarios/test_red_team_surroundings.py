@@ -591,6 +591,7 @@ QUICK = {"by_bits", "by_subclass", "by_gradients around", "HasASlot"}
 @pytest.mark.parametrize(
     "one", [pytest.param(one, marks=() if one.name in QUICK else pytest.mark.slow) for one in ATTACKS], ids=str
 )
+@pytest.mark.one_in(2)
 def test_no_verified_program_is_fooled(one: Attack) -> None:
     cached.cache_clear()
     assert attack(one).lies == []

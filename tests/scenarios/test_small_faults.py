@@ -188,6 +188,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("function", ["moves", "moves_later", "closes", "closes_both"])
+@pytest.mark.one_in(2)
 def test_the_code_of_the_user_may_move_and_close(app: Path, function: str) -> None:
     code, out, err = run("export", f"app.py:{function}", "--out", "program", "--save-recording", "calls.json")
     os.chdir(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -24,6 +25,7 @@ def generate(model: LlamaForCausalLM, batch: int, length: int) -> torch.Tensor:
     return made
 
 
+@pytest.mark.slow
 def test_a_static_cache_may_have_another_length() -> None:
     torch.manual_seed(0)
     config = LlamaConfig(vocab_size=50, num_hidden_layers=1, max_position_embeddings=64, **SIZES)

@@ -172,6 +172,7 @@ class Sparse(Decoder):
         return found + out.view_as(found), kept
 
 
+@pytest.mark.slow
 def test_experts_that_a_value_chooses_decide_nothing_in_the_ways_of_a_call() -> None:
     model = Sparse("mask", lambda b, n, p: False).eval()
     program = exported(model, [call(*sizes, "past", "mask") for sizes in WATCHED])
@@ -224,6 +225,7 @@ class TestStockDecoder:
 
     SIZES: ClassVar[dict[str, int]] = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
 
+    @pytest.mark.slow
     def test_every_way_is_one_graph(self) -> None:
         torch.manual_seed(0)
         config = LlamaConfig(vocab_size=50, num_hidden_layers=1, num_key_value_heads=1, **self.SIZES)

@@ -331,6 +331,7 @@ def test_the_names_of_the_outputs_and_the_report_say_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["a tensor", "a tuple", "a dict", "a cache"])
+@pytest.mark.one_in(2)
 def test_what_is_changed_in_inference_mode_is_found_too(kind: str) -> None:
     model, observer = MODELS[kind][0](), InputObserver()
     with torch.inference_mode(), observer(model):

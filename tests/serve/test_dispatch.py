@@ -169,6 +169,7 @@ class CountsParts(torch.nn.Module):
 
 @pytest.mark.parametrize("made", [dict, SimpleNamespace])
 @pytest.mark.parametrize("empty", [[], (), {}], ids=str)
+@pytest.mark.one_in(2)
 def test_an_empty_container_inside_of_an_argument_is_not_an_absent_one(made: Any, empty: Any) -> None:
     calls = [[made(x=torch.rand(rows, 4), extra=empty)] for rows in (2, 3)]
     program = exported(CountsParts(), *calls)

@@ -76,6 +76,7 @@ def test_tokens_are_those_of_the_model_for_every_family(exported: Any, name: str
 
 
 @pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.slow
 def test_tokens_of_a_loaded_program_are_those_of_the_model(exported: Any, target: str, tmp_path: Path) -> None:
     generator, program = exported("llama", target)
     assert all(not graph.file for graph in program.graphs)

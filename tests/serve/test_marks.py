@@ -117,6 +117,7 @@ def test_marks_that_nothing_reads_are_free() -> None:
         (LooksForANote(), ATTRIBUTES, with_note(rand(2, 6, 4))),
     ],
 )
+@pytest.mark.one_in(2)
 def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mark: str, x: torch.Tensor) -> None:
     program = of_images(model)
     assert list(program.graphs[0].marks) == [mark]
@@ -322,6 +323,7 @@ class AsksItsResultForGradients(torch.nn.Module):
 
 @pytest.mark.parametrize("model", [AsksForRecordingByName(), AsksItsResultForGradients()])
 @pytest.mark.parametrize("records", [True, False])
+@pytest.mark.one_in(2)
 def test_a_call_that_is_recorded_otherwise_than_the_watched_ones_is_refused(
     model: torch.nn.Module, records: bool, tmp_path: Path
 ) -> None:

@@ -67,7 +67,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("function", CASES)
 @pytest.mark.parametrize("is_installed", [False, True])

@@ -112,6 +112,7 @@ def test_files_run_in_the_other_process(name: str, program: Program, caplog: pyt
 
 
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
+@pytest.mark.slow
 def test_a_conversion_is_compared_there_and_opened_here_at_the_first_call(
     name: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_file_that_takes_for_ever_is_an_error(
         checked(program, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_for_ever_is_an_error(
     program: Program, runtimes_do: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +243,7 @@ def test_one_process_serves_all_files_and_ends_with_this_one_and_before_a_fork(
 
 
 @needs_proc
+@pytest.mark.slow
 def test_it_ends_with_a_program_that_ends(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -44,6 +44,7 @@ def watched(model: torch.nn.Module) -> Program:
 
 @pytest.mark.parametrize("model", [Squeezes, Static])
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.one_in(2)
 def test_what_is_squeezed_is_right_or_refused(target: str, model: Callable[[], torch.nn.Module]) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(target, target), reason="the runtime")
     module = model()

@@ -152,6 +152,7 @@ def test_an_axis_that_is_a_number_in_the_file_fails_the_report(
 
 
 @pytest.mark.parametrize("name", ["growing_onnx", "sided_onnx"])
+@pytest.mark.slow
 def test_files_pass_the_checker_and_run_in_plain_onnx_runtime(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -390,6 +391,7 @@ class Optional(torch.nn.Module):
         return y if extra is None else y + extra.sum() + 1
 
 
+@pytest.mark.slow
 def test_graphs_of_one_program_may_be_one_model_that_is_told_which(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Optional()

@@ -112,6 +112,7 @@ def test_a_size_that_is_read_from_a_tensor_has_its_bound() -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.slow
 def test_a_number_of_values_that_is_a_size_has_no_bound_of_the_trace(target: str) -> None:
     """A conversion traces the operators anew, where each size is 2 at least."""
     model, observer = Padded(), InputObserver()
@@ -130,6 +131,7 @@ def test_a_number_of_values_that_is_a_size_has_no_bound_of_the_trace(target: str
     assert program.verify().verified
 
 
+@pytest.mark.slow
 def test_a_program_is_converted_again() -> None:
     """The sizes that the first conversion read from tensors are not in the way of the second."""
     model, observer = Count(), InputObserver()

@@ -57,6 +57,7 @@ def test_places_in_one_sorted_row(right: bool) -> None:
     agrees(lambda rows, values: torch.searchsorted(rows, values, right=right), *calls)
 
 
+@pytest.mark.slow
 def test_places_in_a_sorted_row_of_each() -> None:
     calls = [(torch.randn(n, 4).sort(-1)[0], torch.randn(n, 7)) for n in (3, 5, 1)]
     agrees(lambda rows, values: torch.searchsorted(rows, values, out_int32=True), *calls)

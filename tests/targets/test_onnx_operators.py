@@ -133,6 +133,7 @@ def test_experts_of_every_dtype_of_weights(dtype: torch.dtype) -> None:
     torch.testing.assert_close(experts_in_onnx(model)(rows, ends), model(rows, ends).detach(), atol=within, rtol=within)
 
 
+@pytest.mark.slow
 def test_a_transposed_weight_is_in_the_model_once_and_never_as_a_whole_transposed() -> None:
     converted = converted_by_torch(Experts("transposed"), (rand(7, INNER), ends_of([1, 2, 0, 3, 1])))
     assert "Transpose" not in {node.op_type for node in converted.model.graph.all_nodes()}
@@ -151,6 +152,7 @@ LAYOUTS = {
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
 def test_grouped_mm_of_torch_in_all_its_layouts(layout: str) -> None:
     first, second = LAYOUTS[layout]
 
@@ -228,6 +230,7 @@ def watched(model: torch.nn.Module, *calls: tuple[Any, ...]) -> Program:
     return observer.export()
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_is_verified_on_sizes_it_never_saw_and_loaded(tmp_path: Path) -> None:
     model = mixture()
     program = watched(model, (rand(2, 7, 16),), (rand(3, 5, 16),)).to("onnx")
@@ -285,6 +288,7 @@ class Spectra(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
+@pytest.mark.slow
 def test_complex_numbers_go_in_and_come_out(dtype: torch.dtype) -> None:
     calls = [call(rand(2, n), rand(n, 5) * (1 + 2j), torch.ones(1, dtype=dtype)) for n in (6, 8)]
     program = exported(Spectra(), calls).to("onnx")
@@ -356,6 +360,7 @@ class InParts(torch.nn.Module):
         return first.cumsum(1)[:, : second.shape[1]] + second
 
 
+@pytest.mark.slow
 def test_parts_by_a_size_are_converted() -> None:
     observer = InputObserver()
     model = InParts().eval()
@@ -381,6 +386,7 @@ class RotaryTable(torch.nn.Module):
         return x * angles.cos() + torch.einsum("bid,bjd->bij", x, x).sum(-1, keepdim=True)
 
 
+@pytest.mark.slow
 def test_a_product_of_ints_and_floats_is_converted() -> None:
     observer = InputObserver()
     model = RotaryTable().eval()

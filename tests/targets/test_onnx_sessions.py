@@ -124,6 +124,7 @@ def test_an_object_of_options_is_used_as_it_is(program: Program, sessions: list[
 
 
 @pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.slow
 def test_a_program_of_onnx_takes_other_options(program: Program, sessions: list[Any], merged: bool) -> None:
     made = program.to("onnx", merged=merged)
     assert all(map(is_default, sessions))

@@ -82,6 +82,7 @@ class Rows(torch.nn.Module):
         return self.head(rows @ self.both.weight)
 
 
+@pytest.mark.slow
 def test_layers_of_rows_have_the_bits_that_are_asked_for(tmp_path: Any) -> None:
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)

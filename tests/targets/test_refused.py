@@ -95,6 +95,7 @@ class Signs(torch.nn.Module):
         return x.cumsum(1).sum(1)[:, 0]
 
 
+@pytest.mark.slow
 def test_a_graph_that_values_of_a_watched_call_need_is_not_left_out() -> None:
     torch.manual_seed(0)
     observer, model = InputObserver(), Signs().eval()

@@ -67,6 +67,7 @@ def test_several_graphs_are_one_file_that_chooses_by_sizes(tmp_path: Path) -> No
         numpy.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], program(x).numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_graphs_that_differ_by_a_constant_are_chosen_by_a_number(tmp_path: Path) -> None:
     program = sided((3, False), (3, True)).to("onnx")
     program.save(tmp_path / "m.onnx")

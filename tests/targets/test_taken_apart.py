@@ -226,6 +226,7 @@ class Lacking(torch.nn.Module):
 @pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.one_in(2)
+@pytest.mark.slow
 def test_a_runtime_computes_the_parts_at_any_size(target: str) -> None:
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
     calls = [call(rand(n, 4), torch.arange(4 * n).reshape(n, 4) * 5 % 8) for n in (5, 7)]

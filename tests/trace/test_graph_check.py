@@ -66,6 +66,7 @@ class LeavesWithOption(Leaves):
         return super().forward(x, mask)
 
 
+@pytest.mark.slow
 def test_an_option_may_be_left_out_on_each_side_of_a_mask() -> None:
     model, observer = LeavesWithOption(right=False), InputObserver()
     with observer(model), torch.no_grad():
@@ -116,6 +117,7 @@ class MasksInTraces(torch.nn.Module):
         return scores.softmax(-1) @ keys, keys
 
 
+@pytest.mark.slow
 def test_a_trace_that_refuses_sizes_of_the_model_is_made_as_a_call() -> None:
     torch.manual_seed(0)
     model, observer = MasksInTraces(), InputObserver()

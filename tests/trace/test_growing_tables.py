@@ -80,6 +80,7 @@ def test_a_longer_table_with_other_rows_is_state() -> None:
     assert caught.value.slug == "model-keeps-state"
 
 
+@pytest.mark.slow
 def test_a_trace_that_makes_a_longer_table_leaves_other_traces_as_they_are() -> None:
     observer, model = InputObserver(), Decoder().eval()
     with torch.no_grad(), observer(model):

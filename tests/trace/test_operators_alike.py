@@ -69,6 +69,7 @@ def valued(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x.relu() if x.squeeze(0).dim() == 2 else x.sigmoid(), False),
     ],
 )
+@pytest.mark.one_in(2)
 def test_the_same_operators_are_told_without_values(
     function: Callable[[torch.Tensor], torch.Tensor], is_same: bool
 ) -> None:

@@ -127,6 +127,7 @@ def exported(model: torch.nn.Module, *, greatest_first: bool) -> Program:
 @pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
 @pytest.mark.parametrize("greatest_first", [True, False])
 @pytest.mark.parametrize("kind", [GreatestInABuffer, LastMean, GreatestInAList, GreatestInANewList, GreatestInANewDict])
+@pytest.mark.one_in(2)
 def test_a_model_that_reads_what_it_renews_is_refused(kind: type[Keeps], greatest_first: bool) -> None:
     with pytest.raises(ExportError, match=r"keeps state.*(peak|peaks|by_name)") as caught:
         exported(kind(), greatest_first=greatest_first)
@@ -134,6 +135,7 @@ def test_a_model_that_reads_what_it_renews_is_refused(kind: type[Keeps], greates
 
 
 @pytest.mark.parametrize("kind", [GreaterTable, TableOfADtype, ViewOfATable, OnlyWrites])
+@pytest.mark.one_in(2)
 def test_tables_and_last_results_are_no_state(kind: type[Keeps]) -> None:
     model = kind()
     program = exported(model, greatest_first=True)

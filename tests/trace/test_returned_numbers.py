@@ -56,7 +56,7 @@ SHAPES: dict[str, Function] = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", [*BOOLS, *SHAPES])
 def test_what_is_returned_is_that_of_the_call(name: str) -> None:
     model, program = returning({**BOOLS, **SHAPES}[name])

@@ -71,7 +71,7 @@ def counted(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1], device=x.device)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("positions", "most"),
     [
@@ -115,6 +115,7 @@ def test_a_table_of_positions_ends(positions: Callable[[Tensor], Tensor], most: 
         lambda x: (counted(x)[None] - counted(x)[:, None]).clamp(-9, 9)[0] + 9,  # relative
     ],
 )
+@pytest.mark.one_in(2)
 def test_an_index_that_stays_in_its_table_is_no_bound(
     positions: Callable[[Tensor], Tensor],
 ) -> None:
@@ -214,6 +215,7 @@ class Gathered(Buffers):
         (Gathered, f"{ROWS} rows of rows"),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_buffer_ends(kind: type[Buffers], reason: str) -> None:
     model = kind()
     program = exported(model, *ROWS_OF_FLOATS)
@@ -296,6 +298,7 @@ class Branches(Buffers):
 
 
 @pytest.mark.parametrize("kind", [Returned, CutAlike, OnTheFly, Checked, Branches])
+@pytest.mark.one_in(2)
 def test_no_bound_where_the_model_takes_more(kind: type[Buffers]) -> None:
     model = kind()
     program = exported(model, *ROWS_OF_FLOATS)
@@ -448,6 +451,7 @@ class SplitOff(Buffers):
         (SplitOff, ROWS),
     ],
 )
+@pytest.mark.one_in(2)
 def test_bounds_of_other_kinds(kind: type[Buffers], most: int) -> None:
     model = kind()
     program = exported(model, *ROWS_OF_FLOATS)

@@ -202,6 +202,7 @@ def _begins_anew() -> None:
 
 
 @pytest.mark.parametrize("make", FOOLING.values(), ids=FOOLING)
+@pytest.mark.one_in(2)
 def test_what_a_later_call_reads_is_refused_or_right(make: Any) -> None:
     model = make().eval()
     observer = watched(model)
@@ -610,6 +611,7 @@ def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(
 @pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DECIDING)
+@pytest.mark.slow
 def test_a_random_number_that_may_decide_is_state(name: str) -> None:
     with pytest.raises(ExportError, match=r"changes what it reads,.*random"):
         _watched_drawing(Draws(DECIDING[name]).eval()).export()

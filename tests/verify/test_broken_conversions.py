@@ -100,7 +100,7 @@ def test_a_right_conversion_is_verified(mixed: Program, target: str, precision: 
 
 @pytest.mark.parametrize("change", DAMAGES, ids=lambda change: getattr(change, "__name__", None))
 @pytest.mark.parametrize(("target", "precision"), PAIRS)
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_broken_conversion_is_named(
     mixed: Program, target: str, precision: str, change: Callable[[State], State]
 ) -> None:

@@ -45,6 +45,7 @@ def test_all_trials_of_a_small_model_are_made() -> None:
     assert tally.left_out == 0
 
 
+@pytest.mark.slow
 def test_some_trials_of_every_kind_are_made_of_a_large_model(large: Program) -> None:
     tally, small = large.verify(), program_of(8, 50).verify()
     assert tally.verified

@@ -105,6 +105,7 @@ def test_the_smallest_observed_call_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "1", float("nan")])
+@pytest.mark.one_in(2)
 def test_seconds_that_say_nothing(seconds: Any) -> None:
     _, whole = program()
     with pytest.raises(UsageError) as raised:

@@ -75,6 +75,7 @@ def exported(model: torch.nn.Module) -> Program:
 
 
 @pytest.mark.parametrize("cls", [Noise, NoiseLike, Dropout, Multinomial, Shuffle, Gumbel])
+@pytest.mark.one_in(2)
 def test_a_program_of_torch_draws_as_the_model_does(cls: Any) -> None:
     model, state = cls().eval(), torch.get_rng_state()
     program = exported(model)

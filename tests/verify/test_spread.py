@@ -71,6 +71,7 @@ class Backwards:
 
 @pytest.mark.parametrize("workers", [None, 10])
 @pytest.mark.parametrize("lost", [(), (0, 3), range(99)], ids=["none", "some", "all"])
+@pytest.mark.one_in(2)
 def test_the_tally_is_that_of_one_process_in_any_order(folder: Path, lost: Sequence[int], workers: int | None) -> None:
     expected = verify(folder, spread_models.plain)
     pool = Backwards(lost, workers)
@@ -132,6 +133,7 @@ def test_threads_of_this_process_make_trials_too(folder: Path) -> None:
     [{"seed": 3}, {"trials": 60}, {"trials": 1}, {"sizes": {"batch": [9, 30]}}, {"agreement": 0.5}],
     ids=lambda options: "-".join(options),
 )
+@pytest.mark.one_in(2)
 def test_what_is_asked_of_trials_reaches_the_workers(folder: Path, options: dict[str, Any]) -> None:
     expected = verify(folder, spread_models.plain, **options)
     assert verify(folder, spread_models.plain, Backwards(), **options) == expected
@@ -213,6 +215,7 @@ def test_processes_make_the_trials_and_one_may_be_killed(folder: Path, pool: Pro
     assert verify(folder, spread_models.plain, Killing(), trials=80) == expected
 
 
+@pytest.mark.slow
 def test_the_command_takes_workers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(MODELS.parent)
 

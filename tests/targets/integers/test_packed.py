@@ -135,6 +135,7 @@ def is_packed(model: torch.nn.Module, *args: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.one_in(2)
 def test_the_weights_of_a_layer_become_one_operator(name: str) -> None:
     torch.manual_seed(0)
     layer = LAYERS[name](64, 96).eval()

@@ -57,6 +57,7 @@ class Unread(torch.nn.Module):
 
 
 @pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.slow
 def test_inputs_that_nothing_reads_stay_inputs(reads: bool) -> None:
     calls = [call(rand(n, 2), rand(m), rand(m, n)) for n, m in ((3, 4), (5, 2))]
     program = exported(Unread(reads), calls).to("openvino")
@@ -117,6 +118,7 @@ class Missing(torch.nn.Module):
         }
 
 
+@pytest.mark.slow
 def test_operators_that_openvino_lacks_are_taken_apart() -> None:
     calls = [call(rand(n, m), torch.arange(-n, n).reshape(2, n)) for n, m in ((5, 6), (7, 9))]
     program = exported(Missing(), calls).to("openvino")
@@ -169,6 +171,7 @@ class Bytes(torch.nn.Module):
         return x + 10, 3 - x, x * 2, x - x.flip(0), -x, (y + y, y - 100, y * y, y.abs()), x + y, x * 0.5
 
 
+@pytest.mark.slow
 def test_ints_of_8_bits_go_round_as_in_torch() -> None:
     model = Bytes()
     calls = [call(*(torch.ones(n, 4, dtype=dtype) for dtype in (torch.uint8, torch.int8))) for n in (2, 3)]

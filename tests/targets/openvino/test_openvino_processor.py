@@ -64,6 +64,7 @@ class Kernel(BothWays):
 
 
 @pytest.mark.parametrize("build", [BothWays, Batched, Viewed, Kernel])
+@pytest.mark.one_in(2)
 def test_a_weight_that_is_read_in_two_layouts(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     program = exported(build().eval(), [call(rand(2, 5, 8)), call(rand(3, 7, 8))]).to("openvino")
@@ -135,6 +136,7 @@ class Hashed(nn.Module):
         return i // 1000, i % 100, (i * 31 + 7) % -1000, i.int() // (i.flip(0).abs().int() + 1)
 
 
+@pytest.mark.slow
 def test_a_quotient_of_ints_has_all_digits() -> None:
     model, generator = Hashed(), torch.Generator().manual_seed(0)
     ints = torch.randint(-(2**26), 2**26, (4, 30), generator=generator)

@@ -203,6 +203,7 @@ def test_the_other_side_of_a_branch_on_values_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.slow
 def test_a_model_of_half_the_precision_is_verified(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     calls = [call(rand(rows, 16, dtype=dtype)) for rows in (2, 3)]
@@ -278,6 +279,7 @@ def test_a_model_that_would_grow_when_it_is_compiled_is_refused(growing: Program
         loaded(growing, tmp_path / "bomb")
 
 
+@pytest.mark.slow
 def test_a_vision_model_takes_its_program_in_its_place() -> None:
     tiny = tiny_model("vit")
     observer = InputObserver()

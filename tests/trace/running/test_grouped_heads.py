@@ -72,6 +72,7 @@ def shared(model: Any, given: dict[str, torch.Tensor]) -> tuple[Any, Counter[Any
 @pytest.mark.parametrize("model", [Grouped, Read])
 @pytest.mark.parametrize("sizes", [(7, 4), (1, 1), (90, 1), (40, 33)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.one_in(2)
 def test_shared_heads_give_the_numbers_of_repeated_ones(model: Any, sizes: Any, dtype: Any) -> None:
     module, _ = shared(model(), call())
     given = {name: one if one.dtype is torch.bool else one.to(dtype) for name, one in call(2, *sizes).items()}

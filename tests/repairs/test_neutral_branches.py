@@ -60,6 +60,43 @@ class UNet(nn.Module):
         return x[..., :height, :width] if was_padded else x
 
 
+def padded_to(x: torch.Tensor, multiple: int, mode: str) -> torch.Tensor:
+    height, width = x.shape[-2:]
+    below, right = (multiple - height % multiple) % multiple, (multiple - width % multiple) % multiple
+    if below or right:
+        return functional.pad(x, (0, right, 0, below), mode, 0.0)
+    return x
+
+
+class PadsByAFunction(nn.Module):
+    """Pads in a function that returns early, by rows of the image itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 4, 8, stride=8)
+        self.up = nn.ConvTranspose2d(4, 3, 8, stride=8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        return self.up(self.down(padded_to(x, 8, "reflect")))[..., :height, :width]
+
+
+class CutsWhatIsLarger(nn.Module):
+    """Makes images of three times the sides, from sides that are multiples of 4, and cuts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow = nn.ConvTranspose2d(3, 3, 3, stride=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        tall, wide = ((height - 1) // 4 + 1) * 4, ((width - 1) // 4 + 1) * 4
+        x = self.grow(functional.pad(x, (0, wide - width, 0, tall - height), mode="replicate"))
+        if width != wide or height != tall:
+            x = x[:, :, : height * 3, : width * 3]
+        return x
+
+
 class Frames(nn.Module):
     """Attention within windows of 8 frames, the last one padded."""
 
@@ -103,7 +140,7 @@ def is_exact(program: Program, model: nn.Module, *shape: int) -> bool:
 IMAGES = ((1, 3, 64, 64), (3, 3, 96, 96), (2, 3, 72, 72), (2, 3, 65, 50), (1, 3, 49, 64), (4, 3, 33, 47))
 
 
-@pytest.mark.parametrize("model", [Merger(), UNet()])
+@pytest.mark.parametrize("model", [Merger(), UNet(), PadsByAFunction(), CutsWhatIsLarger()])
 def test_images_of_all_sides_are_one_graph(model: nn.Module) -> None:
     program = exported(model, (2, 3, 64, 64))
     assert len(program.graphs) == 1
@@ -214,6 +251,19 @@ class CutsToo(_Other):
         return x * 2
 
 
+class ReturnsMore(_Other):
+    """Returns early what is another tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.doubled(x) + 1
+
+    def doubled(self, x: torch.Tensor) -> torch.Tensor:
+        pad = -x.shape[1] % 4
+        if pad:
+            return functional.pad(x, (0, 0, 0, pad))
+        return x * 2
+
+
 class ReadsName(_Other):
     """A name that has the value of a test is a number, too."""
 
@@ -239,7 +289,7 @@ class CallsOwn(_Other):
         return x
 
 
-OTHERS = (PadsMore, SetsFlag, CountsPads, Writes, Asks, AsksWhich, CutsToo, ReadsName, CallsOwn)
+OTHERS = (PadsMore, SetsFlag, CountsPads, Writes, Asks, AsksWhich, CutsToo, ReturnsMore, ReadsName, CallsOwn)
 
 
 @pytest.mark.one_in(3)

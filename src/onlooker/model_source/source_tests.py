@@ -61,6 +61,19 @@ class SourceTest:
         """The lines of the branch."""
         return range(self.branch.lineno, (self.branch.end_lineno or self.branch.lineno) + 1)
 
+    @property
+    def results(self) -> tuple[ast.expr, ast.expr] | None:
+        """What ``a if test else b``, or ``if test: return a`` right before ``return b``, gives on each
+        side.
+        """
+        if isinstance(self.branch, ast.IfExp):
+            return self.branch.body, self.branch.orelse
+        if not isinstance(self.branch, ast.If) or len(self.branch.body) != 1:
+            return None
+        returns = [*self.branch.body, *_statements_after(self.branch, self.function)[:1]]
+        values = [one.value for one in returns if isinstance(one, ast.Return) and one.value]
+        return (values[0], values[1]) if len(values) == 2 else None
+
     def keeps(self, name: str) -> bool:
         """True for a name whose value no other part of the function reads: each of them assigns it
         before.
@@ -190,6 +203,16 @@ def _reads(function: ast.AST, name: str) -> Iterator[ast.AST]:
                 yield node
         elif isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
             yield node
+
+
+def _statements_after(statement: ast.stmt, function: ast.AST) -> Sequence[ast.stmt]:
+    """The statements that come after one in the same block."""
+    for node in ast.walk(function):
+        for block in ("body", "orelse", "finalbody"):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list) and statement in statements:
+                return statements[statements.index(statement) + 1 :]
+    return ()
 
 
 def _assigns(statement: ast.stmt, name: str) -> bool:

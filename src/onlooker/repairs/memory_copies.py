@@ -5,15 +5,17 @@ it did not. A trace keeps the answer as a condition on sizes, and a model that p
 cuts again is a graph for each combination of answers. A copy gives the same numbers for all sizes.
 
 It is another tensor, though: what is written to one of the two is not in the other. A graph that
-writes to memory that one of them may share is traced again without copies, unless a ``scan`` alone
-reads the copy, which it does at once. So it is with a pad of 0 where the model has no pad
-(:mod:`onlooker.repairs.neutral_branches`).
+writes to the memory of one of them after the copy, and reads that of the other one after the write,
+is traced again without copies, unless a ``scan`` alone reads the copy, which it does at once. So it is with a
+pad of 0 where the model has no pad (:mod:`onlooker.repairs.neutral_branches`).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from ..proofs.operators import shared_by, written_by
 from ..torch_internals.graph_modules import modules_of
@@ -36,26 +38,59 @@ def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = F
     """True where an operator of the program may write to a contiguous copy, or to what was copied;
     with ``pads`` a pad is a copy, too, and what ``contiguous()`` gives.
     """
-    for module in modules_of(program):
-        nodes = module.graph.nodes
-        clones = [
+    return any(_writes_to_copies(module.graph, pads) for module in modules_of(program))
+
+
+def _writes_to_copies(graph: Graph, pads: bool) -> bool:
+    """True where memory is written to that the model may have under another name, which is read after
+    that.
+    """
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    names: dict[
+        object, list[Node]
+    ] = {}  # per memory of the model those that the graph has in its place
+    memories: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if (_is_contiguous_copy(node) or (pads and _may_be_the_tensor(node))) and not _only_scans(
             node
-            for node in nodes
-            if (_is_contiguous_copy(node) or (pads and node.target in _MAYBE_COPIES))
-            and not all(user.target is scan_op for user in node.users)
-        ]
-        shared = {*clones, *(_origin(node.args[0]) for node in clones)}
-        written = (target for node in nodes for target in written_by(node))
-        if clones and any(_origin(target) in shared for target in written):
-            return True
-    return False
+        ):
+            copied = _origin(node.args[0])
+            memories[node] = memories.setdefault(copied, copied)
+            names.setdefault(memories[node], [copied]).append(node)
+    read = {_origin(one): places[node] for node in graph.nodes for one in node.all_input_nodes}
+    return any(
+        other is not memory and (_is_outside(other) or places[other] < place < read.get(other, -1))
+        for writer, place in places.items()
+        for memory in map(_origin, written_by(writer))
+        for other in names.get(memories.get(memory), ())
+    )
+
+
+def _only_scans(copy: Node) -> bool:
+    """True where ``scan`` alone reads a copy, at once."""
+    return all(user.target is scan_op for user in copy.users)
+
+
+def _is_outside(memory: Node) -> bool:
+    """True for memory of arguments and of the model, which is read after the graph."""
+    return memory.op != "call_function"
+
+
+def _may_be_the_tensor(node: Node) -> bool:
+    """True for a copy that is the tensor itself at some sizes, which a pad by plain numbers is not."""
+    if node.target not in _MAYBE_COPIES:
+        return False
+    amounts = node.args[1] if len(node.args) > 1 else ()
+    if not isinstance(amounts, (list, tuple)):
+        return True
+    return not any(amounts) or any(isinstance(amount, Node) for amount in amounts)
 
 
 def _is_contiguous_copy(node: Node) -> bool:
     return node.target is _CLONE and node.kwargs.get("memory_format") is torch.contiguous_format
 
 
-def _origin(value: object) -> object:
+def _origin(value: Any) -> Any:
     """The node whose memory a tensor may be in."""
     while isinstance(value, Node) and value.op == "call_function" and (shared := shared_by(value)):
         value = shared[0]

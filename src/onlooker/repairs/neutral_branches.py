@@ -7,10 +7,10 @@ the tensor that is there, and so does a slice of everything. Where that is prove
 keeps no condition: the graph is right on both sides.
 
 The proof reads the source of the body (:mod:`onlooker.model_source.source_tests`). It may only pad and cut
-tensors, compute with sizes, and assign local names. Wherever the test fails, each tensor that the
-body leaves must be the one from before, and so must each number, unless nothing reads it after the
-body. Of a pad that is not 0 there, ``8 - n % 8`` under ``if n % 8``, the remainder by 8 is taken: that
-is the same pad where the test holds.
+tensors, compute with sizes, and assign local names, or return a tensor where the next line returns one.
+Wherever the test fails, each tensor that the body leaves must be the one from before, and so must each
+number, unless nothing reads it after the body. Of a pad that is not 0 there, ``8 - n % 8`` under
+``if n % 8``, the remainder by 8 is taken: that is the same pad where the test holds.
 
 A pad of 0 is a copy, as in :mod:`onlooker.repairs.memory_copies`: a graph that writes to memory that
 it may share is traced again without. So is a model that asks for the memory of a tensor.
@@ -67,6 +67,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+#: the modes in which a pad of 0 is the tensor itself
+_MODES = ("constant", "reflect", "replicate")
 #: code of torch between a function that is called and a mode
 _BETWEEN = (torch.nn.functional.pad.__code__, handle_torch_function.__code__)
 _MISSING = object()
@@ -225,6 +227,7 @@ class _Sizes:
         self._conditions, self._lows = conditions, lows
         fails = [sympy.Not(condition) for condition in conditions]
         self._proofs = SizeProofs(lows, fails)
+        self._equal = [fact.lhs - fact.rhs for fact in fails if isinstance(fact, sympy.Eq)]
         self._zeros = {fact.lhs: sympy.S.Zero for fact in fails if self._makes_zero(fact)}
 
     def _makes_zero(self, fact: Any) -> bool:
@@ -245,7 +248,9 @@ class _Sizes:
 
     def _is_zero(self, value: Any) -> bool:
         value = sympy.expand(value.xreplace(self._zeros))
-        return bool(value == 0) or self._proofs.always(sympy.Eq(value, 0))
+        if value == 0 or any(_is_multiple(value, equal) for equal in self._equal):
+            return True
+        return self._proofs.always(sympy.Eq(value, 0))
 
     def divisor(self, amount: Any) -> int | None:
         """None for a pad of 0; else the divisor by which it leaves 0, and itself wherever one of
@@ -290,8 +295,9 @@ class _Body:
         :raises _UnknownError: where that is not proven
         """
         self._sizes = _Sizes(conditions, self.lows)
-        if isinstance(self.test.branch, ast.IfExp):
-            if self._result(self.test.branch.body) is not self._tensor(self.test.branch.orelse):
+        results = self.test.results
+        if results is not None:
+            if self._result(results[0]) is not self._tensor(results[1]):
                 raise _UnknownError
             return
         assert isinstance(self.test.branch, ast.If)
@@ -413,7 +419,7 @@ class _Body:
         mode = self.number(given["mode"]) if "mode" in given else "constant"
         if "value" in given:
             self.number(given["value"])
-        if mode != "constant" or not isinstance(amounts, (tuple, list)):
+        if mode not in _MODES or not isinstance(amounts, (tuple, list)):
             raise _UnknownError
         self.divisors.append([self._sizes.divisor(_size(amount)) for amount in amounts])
         return tensor
@@ -477,6 +483,12 @@ def _size(value: Any) -> Any:
 
 def _expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else sympy.Integer(value)
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    """True where a sum is a number times another sum."""
+    terms, others = (sympy.expand(one).as_coefficients_dict() for one in (value, of))
+    return set(terms) == set(others) and len({terms[term] / others[term] for term in terms}) == 1
 
 
 def _is_usual(tensor: torch.Tensor) -> bool:

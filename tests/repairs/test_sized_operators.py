@@ -98,6 +98,11 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
         (2, 3, 4),
     ),
     "adaptive_max_pool2d of one side": (lambda x: F.adaptive_max_pool2d(x, (None, 1)), (3, 4, 12, 10), (2, 3)),
+    "adaptive_max_pool2d of quarters": (
+        lambda x: F.adaptive_max_pool2d(x, (x.shape[2] // 4, x.shape[3] // 3)),
+        (3, 4, 12, 10),
+        (2, 3),
+    ),
     "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
     "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),
     "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),
@@ -154,6 +159,14 @@ def test_adaptive_max_pools_have_the_bits_of_torch(dims: int, shape: tuple[int, 
         assert torch.equal(found, pool(x, size))
     with reading(SizedOperators()):
         assert torch.equal(pool(x, 2, return_indices=True)[1], pool(x, 2, return_indices=True)[1])
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 17])
+def test_rows_of_places_are_those_of_torch(length: int) -> None:
+    x = torch.randn(3, length)
+    for places in range(length + 3):
+        rows = sized._rows_of_places(length, places, x.device)
+        assert torch.equal(x[:, rows].amax(-1), F.adaptive_max_pool1d(x, places))
 
 
 def test_windows_with_edges_of_a_size_are_those_of_torch() -> None:

@@ -302,9 +302,7 @@ def _adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
 
 
 def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
-    """The pooling into as many places as sizes say, one dimension after the other, where each place is of equally
-    many or their number is plain.
-    """
+    """The pooling into as many places as sizes say, one dimension after the other."""
 
     def pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
         sizes = _of_each_dim(output_size, dims)
@@ -316,11 +314,13 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
             length = input.shape[dim]
             if size is None or statically_known_true(size == length):
                 continue
-            are_equal = length % size == 0
-            if not isinstance(size, int) and not are_equal:
-                return NotImplemented
-            if not isinstance(size, int) or statically_known_true(are_equal):
+            if statically_known_true(length % size == 0):
                 pooled = torch.unflatten(pooled, dim, (size, length // size)).amax(dim)
+                continue
+            if not isinstance(size, int):
+                rows = _rows_of_places(length, size, input.device)
+                chosen = pooled.index_select(dim, rows.flatten())
+                pooled = torch.unflatten(chosen, dim, rows.shape).amax(dim)
                 continue
             rows = pooled.movedim(dim, -1)
             places = torch.nn.functional.adaptive_max_pool1d(rows.flatten(0, -2), size)
@@ -328,6 +328,18 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
         return pooled
 
     return pool
+
+
+def _rows_of_places(length: Size, places: Size, device: torch.device) -> torch.Tensor:
+    """The rows of each place that an adaptive pooling makes, (places, rows of the largest place); a smaller one
+    has its last row again.
+
+    Source: a place i is of the rows from floor(i * length / places) to ceil((i + 1) * length / places).
+    """
+    place = torch.arange(places, device=device).unsqueeze(1)
+    most = length // getattr(torch, "sym_max")(places, 1) + 2  # noqa: B009  # without types
+    last = ((place + 1) * length - 1) // places
+    return torch.minimum(place * length // places + torch.arange(most, device=device), last)
 
 
 def _pooled(reduce: Callable[..., torch.Tensor], dims: int, *options: str) -> Callable[..., Any]:

@@ -171,6 +171,37 @@ def test_weights_written_through_data_are_put_back_after_a_run_that_raises() -> 
     assert torch.equal(layer.weight, before)
 
 
+class Reparametrised(torch.nn.Module):
+    """Computes the weight of one layer from those of others in each call, as the blocks of SPAN do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 6, 1), torch.nn.Conv2d(6, 6, 3)
+        self.whole = torch.nn.Conv2d(3, 6, 3, padding=1)
+        self.whole.weight.requires_grad = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.first.weight.data.clone(), self.second.weight.data.clone()
+        weight = torch.nn.functional.conv2d(first.flip(2, 3).permute(1, 0, 2, 3), second, padding=2)
+        self.whole.weight.data = weight.flip(2, 3).permute(1, 0, 2, 3)[:, :, 1:4, 1:4].contiguous()
+        image: torch.Tensor = self.whole(x)
+        return image
+
+
+def test_a_weight_that_each_call_computes_from_others_is_that_of_the_model_after_an_export() -> None:
+    model, observer = Reparametrised().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(1, 3, 8, 8))
+        model(torch.randn(2, 3, 9, 12))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    program, x = observer.export(), torch.randn(3, 3, 7, 5)
+    assert program.verify().verified
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), model(x))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
 _REGISTRY = '''
 """A package that keeps a table by the class of a tensor, as those do that work with several frameworks."""
 

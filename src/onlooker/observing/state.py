@@ -16,6 +16,8 @@ import torch
 
 from ..patches.swap import swapped
 from ..pytrees.numbers import is_same
+from ..torch_internals.fake_tensors import is_fake
+from ..torch_internals.modes import without_dispatch_modes
 from .effects import Effect, note_data
 from .module_state import contents_at, put_values
 from .reach import Snapshot
@@ -68,15 +70,16 @@ def kept_weights(keeper: StateKeeper | None = None) -> Iterator[None]:
     """
     read = torch.Tensor.data.__get__  # type: ignore[attr-defined]
     write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-    copies: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = {}
 
     def keep(tensor: torch.Tensor) -> None:
-        is_kept = type(tensor) is torch.nn.Parameter
-        is_kept = is_kept or (type(tensor) is torch.Tensor and tensor.nbytes <= _MOST_KEPT)
-        if id(tensor) not in copies and is_kept:
+        if id(tensor) in copies or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return
+        is_copied = type(tensor) is torch.nn.Parameter or tensor.nbytes <= _MOST_KEPT
+        with without_dispatch_modes():  # the values, in a run without values too
             held: torch.Tensor = read(tensor)
-            note_data(tensor)
-            copies[id(tensor)] = tensor, held, held.clone()
+            copies[id(tensor)] = tensor, held, held.clone() if is_copied else None
+        note_data(tensor)
 
     def data(tensor: torch.Tensor) -> torch.Tensor:
         keep(tensor)
@@ -85,7 +88,8 @@ def kept_weights(keeper: StateKeeper | None = None) -> Iterator[None]:
 
     def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         keep(tensor)
-        write(tensor, value)
+        if not is_fake(value) or value.shape != tensor.shape or value.dtype != tensor.dtype:
+            write(tensor, value)
 
     def keeping(name: str) -> Callable[..., Any]:
         method = getattr(torch.Tensor, name)
@@ -104,11 +108,13 @@ def kept_weights(keeper: StateKeeper | None = None) -> Iterator[None]:
             yield
     finally:
         for tensor, held, copy in copies.values():
-            if keeper is not None and not is_same(read(tensor), copy):
+            now = read(tensor)
+            is_other = now.data_ptr() != held.data_ptr() or now.shape != held.shape
+            if keeper is not None and (is_other if copy is None else not is_same(now, copy)):
                 keeper.by_data[id(tensor)] = tensor
-            if read(tensor).data_ptr() != held.data_ptr() or read(tensor).shape != held.shape:
+            if is_other:
                 write(tensor, held)
-            if not is_same(held, copy):
+            if copy is not None and not is_same(held, copy):
                 held.copy_(copy)
 
 

@@ -264,6 +264,20 @@ class ReturnsMore(_Other):
         return x * 2
 
 
+class AsksTheCaller(_Other):
+    """The caller of a function that returns early asks which tensor it got."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.padded(x)
+        return found * (2 if found is x else 3)
+
+    def padded(self, x: torch.Tensor) -> torch.Tensor:
+        pad = -x.shape[1] % 4
+        if pad:
+            return functional.pad(x, (0, 0, 0, pad))
+        return x
+
+
 class ReadsName(_Other):
     """A name that has the value of a test is a number, too."""
 
@@ -289,7 +303,19 @@ class CallsOwn(_Other):
         return x
 
 
-OTHERS = (PadsMore, SetsFlag, CountsPads, Writes, Asks, AsksWhich, CutsToo, ReturnsMore, ReadsName, CallsOwn)
+OTHERS = (
+    PadsMore,
+    SetsFlag,
+    CountsPads,
+    Writes,
+    Asks,
+    AsksWhich,
+    CutsToo,
+    ReturnsMore,
+    AsksTheCaller,
+    ReadsName,
+    CallsOwn,
+)
 
 
 @pytest.mark.one_in(3)

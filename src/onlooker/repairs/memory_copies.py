@@ -6,8 +6,8 @@ cuts again is a graph for each combination of answers. A copy gives the same num
 
 It is another tensor, though: what is written to one of the two is not in the other. A graph that
 writes to the memory of one of them after the copy, and reads that of the other one after the write,
-is traced again without copies, unless a ``scan`` alone reads the copy, which it does at once. So it is with a
-pad of 0 where the model has no pad (:mod:`onlooker.repairs.neutral_branches`).
+is traced again without copies, unless a ``scan`` alone reads the copy, which it does at once. So it
+is with a pad of 0 where the model has no pad (:mod:`onlooker.repairs.neutral_branches`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MAYBE_COPIES = (
 
 
 def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = False) -> bool:
-    """True where an operator of the program may write to a contiguous copy, or to what was copied;
-    with ``pads`` a pad is a copy, too, and what ``contiguous()`` gives.
+    """True where an operator of the program may write to a contiguous copy, or to what was copied, and
+    the other of the two is read later; with ``pads`` a pad is a copy, too, and what ``contiguous()`` gives.
     """
     return any(_writes_to_copies(module.graph, pads) for module in modules_of(program))
 
@@ -46,14 +46,11 @@ def _writes_to_copies(graph: Graph, pads: bool) -> bool:
     that.
     """
     places = {node: place for place, node in enumerate(graph.nodes)}
-    names: dict[
-        object, list[Node]
-    ] = {}  # per memory of the model those that the graph has in its place
-    memories: dict[Node, Node] = {}
+    memories: dict[Node, Node] = {}  # per memory of the graph that of the model
+    names: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if (_is_contiguous_copy(node) or (pads and _may_be_the_tensor(node))) and not _only_scans(
-            node
-        ):
+        is_copy = _is_contiguous_copy(node) or (pads and _may_be_the_tensor(node))
+        if is_copy and not all(user.target is scan_op for user in node.users):
             copied = _origin(node.args[0])
             memories[node] = memories.setdefault(copied, copied)
             names.setdefault(memories[node], [copied]).append(node)
@@ -62,13 +59,8 @@ def _writes_to_copies(graph: Graph, pads: bool) -> bool:
         other is not memory and (_is_outside(other) or places[other] < place < read.get(other, -1))
         for writer, place in places.items()
         for memory in map(_origin, written_by(writer))
-        for other in names.get(memories.get(memory), ())
+        for other in names.get(memories.get(memory, memory), ())
     )
-
-
-def _only_scans(copy: Node) -> bool:
-    """True where ``scan`` alone reads a copy, at once."""
-    return all(user.target is scan_op for user in copy.users)
 
 
 def _is_outside(memory: Node) -> bool:

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import sympy
@@ -297,6 +299,9 @@ class _Body:
         self._sizes = _Sizes(conditions, self.lows)
         results = self.test.results
         if results is not None:
+            readers = [one.f_code for one in (self.frame, self.frame.f_back) if one is not None]
+            if any(map(_asks_which, readers)):
+                raise _UnknownError
             if self._result(results[0]) is not self._tensor(results[1]):
                 raise _UnknownError
             return
@@ -483,6 +488,17 @@ def _size(value: Any) -> Any:
 
 def _expression(value: Any) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else sympy.Integer(value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _asks_which(code: CodeType) -> bool:
+    """True where code asks whether two objects are one, of which none is None."""
+    last = None
+    for one in dis.get_instructions(code):
+        if one.opname == "IS_OP" and not (last is not None and last.argval is None):
+            return True
+        last = one
+    return False
 
 
 def _is_multiple(value: Any, of: Any) -> bool:

@@ -65,6 +65,20 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "fmax": (aten.fmax.default, (GAPS, FLOATS.flip(0)), {}),
     "fmin": (aten.fmin.default, (GAPS, GAPS.flip(0)), {}),
     "hypot": (aten.hypot.default, (Y, X), {}),
+    "index by a mask": (aten.index.Tensor, (FLOATS, [None, FLOATS[0] > 0]), {}),
+    "index by a mask and ints": (aten.index.Tensor, (FLOATS, [LABELS[:1] - 1, FLOATS[0, :, 0] > 0]), {}),
+    "index_put by a mask": (aten.index_put.default, (FLOATS, [FLOATS > 0], torch.tensor(0.5)), {}),
+    "index_put by a mask of rows": (aten.index_put.default, (FLOATS, [None, FLOATS[0, :, 0] > 0], FLOATS[0, :1]), {}),
+    "index_put by a mask of two axes": (
+        aten.index_put.default,
+        (FLOATS, [None, FLOATS[0] > 0], rand(FLOATS.shape[0], 1), True),
+        {},
+    ),
+    "index_put by a mask of other values": (
+        aten.index_put.default,
+        (FLOATS, [None, FLOATS[0, :, 0] > 0], rand(int((FLOATS[0, :, 0] > 0).sum()), 1)),
+        {},
+    ),
     "index_reduce": (aten.index_reduce.default, (FLOATS, 1, PLACES[0, :3] % 5, FLOATS[:, :3], "prod"), {}),
     "isin": (aten.isin.Tensor_Tensor, (INTS, LABELS[:2]), {"invert": True}),
     "kthvalue": (aten.kthvalue.default, (FLOATS, 2, 1, True), {}),
@@ -232,6 +246,32 @@ def test_a_runtime_computes_the_parts_at_any_size(target: str) -> None:
     calls = [call(rand(n, 4), torch.arange(4 * n).reshape(n, 4) * 5 % 8) for n in (5, 7)]
     program = exported(Lacking(), calls).to(target)
     assert program.verify().verified, program.report
+
+
+class Chosen(torch.nn.Module):
+    """Reads and writes by masks and places that are not for the first axis."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> Any:
+        first, both, rows, places, sums, last = (x.clone() for _ in range(6))
+        is_chosen = x[0, :, 0] > 0
+        first[:, is_chosen] = float("-inf")
+        both[:, x[0] > 0] = x[:, 0, :1]
+        rows[:, is_chosen] = rows[:, is_chosen] * 2
+        places[:, i, 1:3] = x[:, :1, 1:3] * 2
+        sums[i[:1] * 0, :, i[:1]] += 1
+        last[..., [1, 3]] = x[..., [0, 2]]
+        return first, both, rows, places, sums, last, x[:, is_chosen], x[:, x[0] > 0], x[..., i[:1], i[:1]]
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_runtime_reads_and_writes_by_masks_and_places(target: str) -> None:
+    pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
+    model = Chosen()
+    calls = [call(rand(b, n, 4), torch.arange(k)) for b, n, k in ((2, 5, 2), (3, 7, 3))]
+    program = exported(model, calls).to(target)
+    assert program.verify().verified, program.report
+    x, places = rand(4, 9, 4), torch.tensor([-1, 2, 0, 3])
+    torch.testing.assert_close(program(x, places), model(x, places))
 
 
 class Normed(torch.nn.Module):

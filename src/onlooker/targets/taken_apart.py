@@ -158,6 +158,57 @@ def _put(
     return flat.reshape(x.shape)
 
 
+def _is_by_a_mask(
+    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
+) -> bool:
+    masks = [one for one in indices if one is not None]
+    if len(masks) != 1 or masks[0].dtype is not torch.bool:
+        return False
+    behind = x.dim() - (len(indices) - 1) - masks[0].dim()
+    return values.dim() <= behind or bool(statically_known_true(values.shape[-1 - behind] == 1))
+
+
+def _masked(
+    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    """``index_put`` by a mask, of values that are the same at all its places, as ``x[:, mask] = 0``."""
+    (mask,) = (one for one in indices if one is not None)
+    behind = x.dim() - (len(indices) - 1) - mask.dim()
+    if values.dim() > behind:  # the axis of the places stands for all axes of the mask
+        shape = (
+            values.shape[: -1 - behind],
+            (1,) * mask.dim(),
+            values.shape[values.dim() - behind :],
+        )
+        values = values.reshape([size for sizes in shape for size in sizes])
+    mask = mask.reshape(*mask.shape, *(1,) * behind)
+    return torch.where(mask, x + values if accumulate else values, x)
+
+
+def _has_a_mask_inside(x: torch.Tensor, indices: Sequence[Any], *_: Any) -> bool:
+    """True for ``x[:, mask]`` and ``x[mask, i]``, of which converters read other axes, or none."""
+    masks = [one for one in indices if one is not None and one.dtype is torch.bool]
+    return bool(masks) and (len(indices) > 1)
+
+
+def _with_places(operator: Any) -> Callable[..., Any]:
+    """The operator with the places that its masks have in place of them."""
+
+    def computed(x: torch.Tensor, indices: Sequence[Any], *args: Any) -> Any:
+        places = list[Any]()
+        for one in indices:
+            is_mask = one is not None and one.dtype is torch.bool
+            places += one.nonzero().unbind(1) if is_mask else [one]
+        return operator(x, places, *args)
+
+    return computed
+
+
+def _written(*args: Any) -> Any:
+    """``index_put`` by a mask that is not alone."""
+    return (_masked if _is_by_a_mask(*args) else _with_places(_aten.index_put.default))(*args)
+
+
 def _up_to(x: torch.Tensor, dim: int, neutral: Any) -> torch.Tensor:
     """Per element of an axis all elements up to it, as a further last axis: ``[1, 2, 3]`` gives
     ``[[1, n, n], [1, 2, n], [1, 2, 3]]``. What is behind is ``neutral``.
@@ -560,6 +611,12 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.fmin.default: _of_numbers(torch.minimum),
     **dict.fromkeys((_aten.fmod.Scalar, _aten.fmod.Tensor), Sometimes(_are_ints, _rest_of_ints)),
     _aten.hypot.default: _hypotenuse,
+    # a write of the model is the operator without ``_`` where it is taken apart
+    **dict.fromkeys(
+        (_aten.index_put.default, _aten.index_put_.default),
+        Sometimes(lambda *args: _is_by_a_mask(*args) or _has_a_mask_inside(*args), _written),
+    ),
+    _aten.index.Tensor: Sometimes(_has_a_mask_inside, _with_places(_aten.index.Tensor)),
     _aten.index_reduce.default: _reduced_rows,
     _aten.isin.Tensor_Tensor: _is_among,
     _aten.kthvalue.default: _of_an_axis(_smallest),

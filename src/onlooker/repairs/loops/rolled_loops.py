@@ -616,10 +616,17 @@ class RolledLoops(Reader):
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""
+        return self._of_index(index, self._recorder.tensor_of)  # type: ignore[no-any-return]
+
+    def number_of(self, index: StepIndex) -> Any:
+        """The index of a step as a size that is a value."""
+        return self._of_index(index, self._recorder.number_of)
+
+    def _of_index(self, index: StepIndex, found: Callable[[Loop, StepIndex], Any]) -> Any:
         if self._loop is None:
             raise index.loop.refused("its index is read outside of its steps")
         with swapped(self, "_busy", True):
-            return self._recorder.tensor_of(self._loop, index)
+            return found(self._loop, index)
 
     def _decided(self, condition: Any) -> bool:
         """The answer for a size; a number of steps that is a value is checked when the program runs."""

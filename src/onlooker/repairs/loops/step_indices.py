@@ -4,6 +4,7 @@ Neither is a number of Python, so that nothing decides by it: what a step does m
 it is a tensor of its step, and in brackets it reads a row::
 
     h = h + x[:, t] * (t / n)       the row of the step, times a tensor with the index over n
+    h = h + x[:, : t // 2].sum(1)   as many rows as a size says, which the step reads from its index
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ class LoopOfIndex(Protocol):
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""
 
+    def number_of(self, index: StepIndex) -> Any:
+        """The index of a step as a size that is a value; None where the steps have no such sizes."""
+
+    def has_numbers(self, value: Any) -> bool:
+        """True for a size that a step makes of numbers."""
+
     def place_in_list(self, index: StepIndex, values: list[Any] | None) -> int:
         """The place of the item of a list that the step reads at an index."""
 
@@ -73,11 +80,28 @@ def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
     return decorated
 
 
+def _by_value(compute: _Compute) -> _Compute:
+    """A method of an index that computes a size, which is a value, with an int, a size or an index."""
+
+    def computed(index: StepIndex, other: Any) -> Any:
+        value = index.loop.number_of(index)
+        if isinstance(other, StepIndex):
+            other = index.loop.number_of(other)
+        if value is None or not _is_number(other):
+            raise index.loop.refused(_OF_INDEX)
+        return compute(value, other)
+
+    return computed
+
+
+_plus, _minus, _times = (_by_value(one) for one in (operator.add, operator.sub, operator.mul))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepIndex:
     """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
-    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor. ``step`` is the
-    number of the step that made it.
+    comparisons with numbers that are beyond the indices of all steps. With a tensor it is a tensor, and ``t // 2`` is a
+    size that is a value. ``step`` is the number of the step that made it.
     """
 
     loop: LoopOfIndex
@@ -105,12 +129,16 @@ class StepIndex:
     def __add__(self, other: Any) -> Any:
         if _is_float(other):
             return self.as_float() + other
+        if self.loop.has_numbers(other):
+            return _plus(self, other)
         return StepIndex(self.loop, (*self.terms, (1, self._number(other))), self.each)
 
     @_or_of_tensors(operator.sub)
     def __sub__(self, other: Any) -> Any:
         if _is_float(other):
             return self.as_float() - other
+        if self.loop.has_numbers(other):
+            return _minus(self, other)
         return StepIndex(self.loop, (*self.terms, (-1, self._number(other))), self.each)
 
     @_or_of_tensors(lambda own, other: other - own)
@@ -126,7 +154,7 @@ class StepIndex:
             return self.as_float() * other
         is_size = isinstance(other, torch.SymInt) and bool(statically_known_true(other >= 1))
         if not is_size and (type(other) is not int or not other):
-            self._computes()
+            return _times(self, other)
         terms = tuple((count * other, value) for count, value in self.terms)
         return StepIndex(self.loop, terms, self.each * other)
 
@@ -150,10 +178,13 @@ class StepIndex:
         return other ** self.as_float() if _is_float(other) else self._computes()
 
     __radd__, __rmul__ = __add__, __mul__
-    __mod__ = _or_of_tensors(torch.remainder)(_computes)
+    __mod__ = _or_of_tensors(torch.remainder)(_by_value(operator.mod))
     __rmod__ = _or_of_tensors(lambda own, other: torch.remainder(other, own))(_computes)
-    __floordiv__ = _or_of_tensors(torch.floor_divide)(_computes)
+    __floordiv__ = _or_of_tensors(torch.floor_divide)(_by_value(operator.floordiv))
     __rfloordiv__ = _or_of_tensors(lambda own, other: torch.floor_divide(other, own))(_computes)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
 
     def as_float(self) -> StepFloat:
         """The index as a float."""
@@ -166,18 +197,24 @@ class StepIndex:
         return self.loop.tensor_of(self)
 
     def _number(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        if not _is_number(value):
             self._decides()
         return value
+
+    def is_less(self, number: Any) -> bool | None:
+        """Whether the index is less than a number in all steps; None where that hangs on the sizes, or on the step."""
+        least, greatest = self.ends
+        if is_less(greatest, number):
+            return True
+        return False if is_less(number, least + 1) else None
 
     @_or_of_tensors(operator.lt)
     def __lt__(self, other: Any) -> Any:
         # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
         number, (least, greatest) = self._number(other), self.ends
-        if is_less(greatest, number):
-            return True
-        if is_less(number, least + 1):
-            return False
+        found = self.is_less(number)
+        if found is not None:
+            return found
         if self._is_inside(number):
             if is_demanded(greatest < number):
                 return True
@@ -272,11 +309,11 @@ class StepIndex:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """``min`` or ``max``, as ``is_it`` says of two numbers: of the index of a step and a size it is the index, or the
-    size. Of other values it is what the function ``plain`` gives.
+    """``min`` or ``max``: of the index of a step and a size it is the index, or the size, and where steps differ a
+    value. Of other values it is what the function ``plain`` gives.
     """
 
-    is_it: _Compute
+    of_sizes: _Compute
     plain: Callable[..., Any]
 
     def around(self, plain: Callable[..., Any]) -> Extreme:
@@ -286,14 +323,23 @@ class Extreme:
     def __call__(self, *args: Any, **options: Any) -> Any:
         """The smaller or the greater value."""
         if len(args) == 1 and not options and is_sized(args[0]) and hasattr(args[0], "extreme"):
-            return args[0].extreme("min" if self.is_it is operator.le else "max")
+            return args[0].extreme("min" if self._is_min else "max")
         if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
             return self.plain(*args, **options)
         index, other = args if isinstance(args[0], StepIndex) else reversed(args)
-        return index if self.is_it(index, other) else other
+        if _is_number(other) and index.is_less(other) is None:
+            value = index.loop.number_of(index)
+            if value is not None:
+                return self.of_sizes(value, other)
+        is_it = operator.le if self._is_min else operator.ge
+        return index if is_it(index, other) else other
+
+    @property
+    def _is_min(self) -> bool:
+        return self.of_sizes is torch.sym_min
 
 
-SMALLER, GREATER = Extreme(operator.le, min), Extreme(operator.ge, max)
+SMALLER, GREATER = Extreme(torch.sym_min, min), Extreme(torch.sym_max, max)
 
 
 def is_demanded(condition: Any) -> bool:
@@ -301,6 +347,11 @@ def is_demanded(condition: Any) -> bool:
     if isinstance(condition, torch.SymBool) and free_unbacked_symbols(condition):
         return False
     return bool(condition)
+
+
+def _is_number(value: Any) -> bool:
+    """True for an int and a size."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def _is_float(value: Any) -> bool:

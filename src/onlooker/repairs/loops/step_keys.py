@@ -27,6 +27,7 @@ __all__ = [
     "is_within",
     "places_of_numbers",
     "text_of_entry",
+    "width_of",
 ]
 
 BESIDE_OTHERS = "the loop index is used together with another index, as in x[t, other]"
@@ -121,16 +122,22 @@ def begins_of_cuts(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...
     found, widths = list(entries), []
     for number, entry in enumerate(entries):
         if isinstance(entry, slice) and leaves_of(entry, StepIndex):
-            begin, end = entry.start, entry.stop
-            if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
-                raise loop.refused("a step reads a slice that grows with its index")
-            distance = end.first - begin.first
-            expression = sympy.sympify(expression_of(distance))
-            if not begin.goes_with(end) or not statically_known_true(distance >= 1):
+            width = width_of(entry)
+            if width is None:
                 raise loop.refused("a step reads as many rows as its index says")
-            found[number] = begin
-            widths.append(int(expression) if expression.is_Integer else distance)
+            found[number] = entry.start
+            expression = sympy.sympify(expression_of(width))
+            widths.append(int(expression) if expression.is_Integer else width)
     return tuple(found), widths
+
+
+def width_of(entry: slice) -> Any:
+    """How many rows each step reads by a slice: at least 1. None where that hangs on the index of the step."""
+    begin, end = entry.start, entry.stop
+    if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
+        return None
+    width = end.first - begin.first
+    return width if begin.goes_with(end) and statically_known_true(width >= 1) else None
 
 
 def text_of_entry(entry: Any) -> str:

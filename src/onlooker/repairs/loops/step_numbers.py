@@ -186,9 +186,9 @@ class StepNumbers:
         sizes = {symbol: size_of(symbol, self.environment) for symbol in sorted(outer, key=str)}
         return StepSize(str(formula), tuple(origins), formula, sizes)
 
-    def assumed(self, expression: Any) -> bool | None:
-        """The answer to a question that holds for all numbers of 2 and more, as torch assumes it of sizes;
-        None where there is none. A total is any number: it may begin with 0.
+    def assumed(self, expression: Any, leasts: Mapping[Any, int]) -> bool | None:
+        """The answer to a question that holds for all numbers of 2 and more, as torch assumes it of sizes, or from
+        their ``leasts`` on; None where there is none. A total is any number: it may begin with 0.
         """
         symbols = expression.free_symbols
         read = [s for s in symbols if s in self._origins and not self._origins[s].total]
@@ -201,7 +201,8 @@ class StepNumbers:
         ranges = {s: known[s] for s in symbols if s in known}
         if expression.is_Boolean and not expression.free_symbols:
             return bool(expression)
-        found = bound_sympy(expression, ranges | dict.fromkeys(read, ValueRanges(2, int_oo)))
+        ranges |= {symbol: ValueRanges(leasts.get(symbol, 2), int_oo) for symbol in read}
+        found = bound_sympy(expression, ranges)
         return bool(found.lower) if found.is_singleton() else None
 
     def conditions(self) -> Iterator[Any]:

@@ -40,7 +40,7 @@ from ...torch_internals.tensor_marks import memory_of
 from ..repeated_operators import Blank
 from .lists_of_numbers import PartOfList
 from .loop_results import LoopResults
-from .step_indices import GREATER, SMALLER, StepFloat, StepIndex
+from .step_indices import BY_INDEX, GREATER, SMALLER, StepFloat, StepIndex
 from .step_keys import (
     BASIC,
     BESIDE_OTHERS,
@@ -54,6 +54,7 @@ from .step_keys import (
     is_within,
     places_of_numbers,
     text_of_entry,
+    width_of,
 )
 from .step_numbers import NumberOrigin, StepNumbers, StepSize, demanded
 from .steps import (
@@ -76,7 +77,6 @@ __all__ = ["Blanks", "StepRecorder"]
 
 _NUMBERS = {torch.Tensor.item, torch.Tensor.__index__}
 _MAKES_TENSORS = {torch.tensor, torch.as_tensor}
-_BRACKETS = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 _READS_VALUES = {
     *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
     *(torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.__int__),
@@ -150,6 +150,8 @@ class StepRecorder:
         #: the conditions on numbers of steps that are noted
         self._known: set[Any] = set()
         self.states = WrittenStates(results)
+        #: the least numbers of the indices that are values, by their symbols
+        self._leasts: dict[Any, int] = {}
         #: the answers to tests of tensors, in the first step and in the others, by their order
         self.sides = dict(sides)
         self._n_asked = 0
@@ -169,36 +171,63 @@ class StepRecorder:
             return self._value_read(loop, func, args)
         if func in _TAKE_SIZES and loop.numbers is not None:
             args, kwargs = self._with_plain_sizes(loop, loop.numbers, func, args, kwargs)
-        if func in _BRACKETS and loop.numbers is not None:
-            args = (args[0], self._with_numbers(loop, loop.numbers, args[1]), *args[2:])
         if _OF_GRADIENTS in name:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__getitem__ and (places := places_of_numbers(args[1])):
-            return self._item(loop, places, *args)
+        if func is torch.Tensor.__getitem__:
+            return self._get(loop, *args)
         if func is torch.Tensor.__setitem__:
-            args = self._with_tensor(loop, *args)
-            if places := places_of_numbers(args[1]):
-                args = self._written_item(loop, places, *args)
-            if leaves_of(args[1], StepIndex):
-                return self._write(loop, *args)
+            return self._set(loop, *args)
         if func in _MAKES_TENSORS and leaves_of(args[0], (StepIndex, StepFloat)):
             return self._made(loop, args[0], **kwargs)
         if func in _EXTREMES and leaves_of(args, StepIndex):
             return _EXTREMES[func](*args)
         if leaves_of((args, kwargs), StepIndex):
-            return self._read(loop, func, args, kwargs)
+            return self._beside(loop, func, args, kwargs)
         if writes(func, kwargs):
-            is_new = None if "out" in kwargs else self.states.begin(loop, args[0])
-            if is_new is not None:
-                return self._write_state(loop, func, args, kwargs, is_new=is_new)
-            self._check_write(loop, func, args, kwargs)
             return self._written(loop, func, args, kwargs)
         return self._compute(loop, func, args, kwargs)
+
+    def _get(self, loop: Loop, tensor: torch.Tensor, key: Any) -> Any:
+        """What a step reads by a key."""
+        key = self._with_numbers(loop, key)
+        if places := places_of_numbers(key):
+            return self._item(loop, places, tensor, key)
+        if leaves_of(key, StepIndex):
+            return self._read(loop, tensor, key)
+        if loop.has_numbers(key):
+            return self._part(loop, tensor, key)
+        return self._compute(loop, torch.Tensor.__getitem__, (tensor, key), {})
+
+    def _set(self, loop: Loop, tensor: torch.Tensor, key: Any, value: Any) -> Any:
+        """Writes what a step writes by a key."""
+        args = self._with_tensor(loop, tensor, self._with_numbers(loop, key), value)
+        if places := places_of_numbers(args[1]):
+            args = self._written_item(loop, places, *args)
+        if leaves_of(args[1], StepIndex):
+            return self._write(loop, *args)
+        return self._written(loop, torch.Tensor.__setitem__, args, {})
+
+    def _beside(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a function computes of a tensor and the index: methods such as ``select`` want an int before."""
+        if name_of(func).strip("_") not in _OF_NUMBERS or writes(func, kwargs):
+            raise loop.refused(f"{name_of(func)} computes with the index")
+        beside = leaves_of((args, kwargs), torch.Tensor)[0]
+        return self._compute(
+            loop, func, *mapped((args, kwargs), functools.partial(_as_tensor, beside))
+        )
 
     def _written(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Runs a write to a tensor of the step; a row of a state is put into the state again."""
+        """Notes a write to a state, or runs a write to a tensor of the step; a row of a state is put into the state
+        again.
+        """
+        is_new = None if "out" in kwargs else self.states.begin(loop, args[0])
+        if is_new is not None:
+            return self._write_state(loop, func, args, kwargs, is_new=is_new)
+        self._check_write(loop, func, args, kwargs)
         result = self._compute(loop, func, args, kwargs)
         state, first, row = self._rows_of_states.get(memory_of(args[0]), (None, (), args[0]))
         if state is not None:
@@ -284,21 +313,31 @@ class StepRecorder:
         kind = torch.float64 if isinstance(value, (float, torch.SymFloat)) else torch.int64
         return self._compute(loop, torch.full, ((), value), {"dtype": kind})
 
-    def _with_numbers(self, loop: Loop, numbers: StepNumbers, key: Any) -> Any:
-        """A key with numbers for the ints in tensors that bound its slices, as in ``x[: lengths[t]]``."""
+    def _with_numbers(self, loop: Loop, key: Any) -> Any:
+        """A key with numbers for the ints in tensors that bound its slices, as in ``x[: lengths[t]]``, and for
+        indices that do, as in ``x[: t + 1]``; with tensors for places that are numbers, as in ``x[t // 2]``, and for
+        an index after another one, as in ``x[t, t]``.
+        """
         if isinstance(key, tuple):
-            return tuple(self._with_numbers(loop, numbers, entry) for entry in key)
-        if not isinstance(key, slice):
+            places = [n for n, entry in enumerate(key) if isinstance(entry, StepIndex)]
+            entries = [
+                self.tensor_of(loop, entry) if n in places[1:] else entry
+                for n, entry in enumerate(key)
+            ]
+            return tuple(self._with_numbers(loop, entry) for entry in entries)
+        if isinstance(key, torch.SymInt) and loop.has_numbers(key):
+            return self._compute(loop, torch.full, ((), key), {"dtype": torch.int64})
+        if not isinstance(key, slice) or loop.numbers is None:
             return key
-        bounds = (key.start, key.stop, key.step)
-        return slice(
-            *(
-                self._number(loop, numbers, bound)
-                if isinstance(bound, torch.Tensor) and is_of_ints(bound)
-                else bound
-                for bound in bounds
-            )
-        )
+        is_window = width_of(key) is not None
+
+        def number(bound: Any) -> Any:
+            if isinstance(bound, StepIndex) and not is_window:
+                return self.number_of(loop, bound)
+            is_tensor = isinstance(bound, torch.Tensor) and is_of_ints(bound)
+            return self.number(loop, bound) if is_tensor else bound
+
+        return slice(*map(number, (key.start, key.stop, key.step)))
 
     def _with_tensor(self, loop: Loop, target: torch.Tensor, key: Any, value: Any) -> Any:
         """The arguments of a write in which a number is a tensor: it is no constant of a scan then, which
@@ -415,10 +454,7 @@ class StepRecorder:
             if n_steps > 2 or self._of_numbers:
                 raise loop.refused("a step asks for a value that others do not ask for")
             self.sides[place] = self._value(loop, holds)
-        if n_steps <= _EARLY:  # the later ones demand what the second one does
-            condition = sympy.Eq(expression_of(number), int(self.sides[place]))
-            demand = Operation(demanded, ((self._formula(loop, condition),), {}))
-            loop.steps[-1].append(demand)
+        self._demand(loop, sympy.Eq(expression_of(number), int(self.sides[place])))
         return self.sides[place]
 
     @staticmethod
@@ -445,6 +481,21 @@ class StepRecorder:
         if not statically_known_true(index.first == 0):
             number = self._compute(loop, torch.add, (number, index.first), {})
         return number
+
+    def number_of(self, loop: Loop, index: StepIndex) -> torch.SymInt:
+        """The index of a step as a size that is a value, by which nothing may decide."""
+        number = self.number(loop, self.tensor_of(loop, index))
+        least, _ = index.ends
+        if isinstance(least, int):
+            self._leasts |= dict.fromkeys(number.node.expr.free_symbols, least)
+            self._demand(loop, sympy.Ge(expression_of(number), least))
+        return number
+
+    def _demand(self, loop: Loop, condition: Any) -> None:
+        """Notes a condition on numbers of the step."""
+        demand = Operation(demanded, ((self._formula(loop, condition),), {}))
+        if demand not in loop.steps[-1]:
+            loop.steps[-1].append(demand)
 
     def after_step(self, loop: Loop) -> None:
         """A step is over, and with it the copies of the rows that it wrote."""
@@ -487,8 +538,12 @@ class StepRecorder:
                     return below(self_, node, *args, **kwargs)
                 except GuardOnDataDependentSymNode:
                     known[question] = (
-                        None if loop.numbers is None else loop.numbers.assumed(question)
+                        None
+                        if loop.numbers is None
+                        else loop.numbers.assumed(question, self._leasts)
                     )
+                    if known[question] is None and self._leasts.keys() & question.free_symbols:
+                        raise loop.refused(BY_INDEX, at_ends=True) from None
                     if known[question] is None:
                         raise
             answer = known[question]
@@ -605,21 +660,9 @@ class StepRecorder:
                 # after a first step by itself a state is a tensor from outside
                 raise loop.refused(reason, at_ends=len(loop.steps) > 1)
 
-    def _read(
-        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Rows of a tensor that stays, at the index of the step.
-
-        Methods such as ``select`` want an int before they come here, so only brackets do.
-        """
-        if name_of(func).strip("_") in _OF_NUMBERS and not writes(func, kwargs):
-            beside = leaves_of((args, kwargs), torch.Tensor)[0]
-            return self._compute(
-                loop, func, *mapped((args, kwargs), functools.partial(_as_tensor, beside))
-            )
-        if func is not torch.Tensor.__getitem__:
-            raise loop.refused(f"{name_of(func)} computes with the index")
-        tensor, key = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
+    def _read(self, loop: Loop, tensor: torch.Tensor, key: Any) -> Any:
+        """Rows of a tensor that stays, at the index of the step."""
+        key = key if isinstance(key, tuple) else (key,)
         entries, widths = begins_of_cuts(loop, key)
         if len(widths) > 1:
             return self._block(loop, tensor, entries, widths)
@@ -644,12 +687,14 @@ class StepRecorder:
             self.states.begin_row(loop, whole)
             self._copy_of_row(loop, whole)
         if self.states.has_row(whole):
-            row = self._compute(loop, func, (self._copy_of_row(loop, whole), rest), {})
+            own = self._copy_of_row(loop, whole), rest
+            row = self._compute(loop, torch.Tensor.__getitem__, own, {})
         else:
             self._reference(loop, tensor)
-            is_part = not is_basic or self._has_numbers(loop, rest)
+            is_part = not is_basic or loop.has_numbers(rest)
             row = self._row(loop, whole if is_part else rows)
-            row = self._compute(loop, func, (row, rest), {}) if is_part else row
+            if is_part:
+                row = self._compute(loop, torch.Tensor.__getitem__, (row, rest), {})
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
@@ -699,6 +744,25 @@ class StepRecorder:
         if not (is_state and asked_of_model(is_added_to)):
             loop.shares(rows)  # they are a view for Python: nobody may write to them
         return rows
+
+    def _part(self, loop: Loop, tensor: torch.Tensor, key: Any) -> torch.Tensor:
+        """Rows of which each step has other numbers, as ``x[:, :t]`` reads them: of a state a copy."""
+        is_state = self.states.is_written(tensor) or asked_of_model(has_rows_written)
+        if not is_state or (self._is_of(loop, tensor) and not self.states.is_written(tensor)):
+            found: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (tensor, key), {})
+            return found
+        self._begin_state(loop, tensor)
+        whole = self._compute(loop, torch.clone, (tensor,), {})
+        if _is_early(loop):
+            self.states.keep_copy(tensor, None, whole)
+        part: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (whole, key), {})
+        if asked_of_model(is_added_to):
+            dense = {
+                "memory_format": torch.contiguous_format
+            }  # torch asks for it with numbers as sizes
+            return self._compute(loop, torch.clone, (part,), dense)  # type: ignore[no-any-return]
+        loop.shares(part)  # it is a view for Python: nobody may write to it
+        return part
 
     def _block(
         self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...], widths: Sequence[Any]
@@ -959,10 +1023,6 @@ class StepRecorder:
         written = self._reference(loop, row)
         loop.steps[-1].append(Operation(None, rows=rows, written=written))
         return row
-
-    def _has_numbers(self, loop: Loop, key: Any) -> bool:
-        sizes, numbers = leaves_of(key, torch.SymInt), loop.numbers
-        return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
 
 def _is_of_items_written(tensor: torch.Tensor) -> bool:

@@ -233,6 +233,9 @@ class Driver(Protocol):
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step as a tensor."""
 
+    def number_of(self, index: StepIndex) -> Any:
+        """The index of a step as a size that is a value; None where the steps have no such sizes."""
+
 
 class Loop:
     """The steps of one loop: an iterable that stands for a ``range``.
@@ -292,6 +295,15 @@ class Loop:
     def tensor_of(self, index: StepIndex) -> torch.Tensor:
         """The index of a step of this loop as a tensor."""
         return self._driver.tensor_of(index)
+
+    def number_of(self, index: StepIndex) -> Any:
+        """The index of a step as a size that is a value; None where the steps have no such sizes."""
+        return None if self.numbers is None else self._driver.number_of(index)
+
+    def has_numbers(self, value: Any) -> bool:
+        """True for a value, a key say, with a size that a step makes of numbers."""
+        sizes, numbers = leaves_of(value, torch.SymInt), self.numbers
+        return numbers is not None and any(numbers.has_numbers(one.node.expr) for one in sizes)
 
     def place_in_list(self, index: StepIndex, values: list[Any] | None) -> int:
         """The place of the item of a list that the step reads at an index, if the loop has the steps that are

@@ -48,9 +48,9 @@ class WrittenStates:
         self._shared: dict[int, torch.UntypedStorage] = {}
         #: the rows that steps write
         self._rows: dict[int, Rows] = {}
-        #: copies of rows of written states, by their memory: the memory of the state, the index, and what keeps
-        #: the address
-        self._copies: dict[int, tuple[int, StepIndex, torch.UntypedStorage]] = {}
+        #: copies of rows of written states, by their memory: the memory of the state, the index, None for rows of which
+        #: each step has other numbers, and what keeps the address
+        self._copies: dict[int, tuple[int, StepIndex | None, torch.UntypedStorage]] = {}
         #: the memory of copies whose rows may have been written since
         self._stale: set[int] = set()
         #: what stands for the row of the step that runs, and True for a copy of it
@@ -89,8 +89,8 @@ class WrittenStates:
         """True for a state that steps write to."""
         return self._written.get(memory_of(tensor)) is tensor
 
-    def keep_copy(self, state: torch.Tensor, index: StepIndex, row: torch.Tensor) -> None:
-        """A tensor is a copy of the row of a written state at an index."""
+    def keep_copy(self, state: torch.Tensor, index: StepIndex | None, row: torch.Tensor) -> None:
+        """A tensor is a copy of the row of a written state at an index, or of all of it."""
         self._copies[memory_of(row)] = memory_of(state), index, row.untyped_storage()
 
     def writes(self, state: torch.Tensor, index: StepIndex | None = None) -> None:
@@ -98,7 +98,8 @@ class WrittenStates:
         write are not what Python reads from here on.
         """
         for copy, (memory, read, _) in self._copies.items():
-            if memory == memory_of(state) and not (index is not None and read.is_behind(index)):
+            is_apart = index is not None and read is not None and read.is_behind(index)
+            if memory == memory_of(state) and not is_apart:
                 self._stale.add(copy)
 
     def check(self, loop: Loop, tensor: torch.Tensor) -> None:

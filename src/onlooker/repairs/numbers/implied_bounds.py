@@ -4,7 +4,7 @@ equal to.
 Where ``x[mask]`` has as many rows as another input, torch replaces their number ``u0`` by the size
 ``s0``, asserts that they are equal, and asserts the range that ``s0`` had in the trace: ``u0 >= 2``.
 A graph that is proven for one row as well would refuse it. The equation stays, and the contract of
-the graph says which sizes it takes.
+the graph says which sizes it takes. That a part of a tensor begins at 0 or later in its memory says nothing either.
 
 Of a length that values decide torch never learns that it is below 2. Where a model decides by ``u0 > 0``,
 and the example has no row, torch takes the assertion ``u0 <= 0`` for one that the range says already, which is
@@ -64,7 +64,8 @@ def implied_bounds(graph: torch.fx.Graph) -> list[Node]:
     return [
         node
         for node, condition in asserted.items()
-        if _is_bound_of_size(condition) and condition.args[0] in equal
+        if (_is_bound_of_size(condition) and condition.args[0] in equal)
+        or _is_of_an_offset(condition)
     ]
 
 
@@ -106,6 +107,13 @@ def _is_bound_of_size(condition: Node) -> bool:
         return False
     known = condition.all_input_nodes[0].meta.get("val")
     return isinstance(known, torch.SymInt) and not free_unbacked_symbols(known)
+
+
+def _is_of_an_offset(condition: Node) -> bool:
+    """True for ``offset >= 0`` of where a tensor begins in its memory, which converters do not know."""
+    offset, *bound = condition.args
+    is_low = condition.target is operator.ge and bound == [0]
+    return is_low and getattr(offset, "target", None) is torch.ops.aten.sym_storage_offset.default
 
 
 IMPLIED_BOUNDS = Repair(

@@ -86,7 +86,8 @@ def convert_graph(graph: Graph) -> Any:
             parameters[node].output(0).replace(dequantised(matrix))
         _connect(scans, parameters, ports)
         inputs = [parameters[node] for node in _inputs_of(module, own)]
-        model = _finished(graph, inputs, ports, outputs, conditions)
+        held = [condition for scan in scans for condition in scan.held]
+        model = _finished(graph, inputs, ports, outputs, [*conditions, *held])
         avoid_wrong_numbers(model)
         return model
     except Exception as error:
@@ -198,16 +199,21 @@ def _connect(
     """Lets all read the results of the scans, which were inputs while the graph was converted."""
     for scan in scans:
         outputs = _outputs_of(scan.body)
-        _give_computed(scan.body, outputs)
+        given = [*outputs, *scan.held]
+        _give_computed(scan.body, given)
         shapes = [_shape(node) for node in scan.body.graph.find_nodes(op="placeholder")]
-        inputs, made = _converted(scan.body, shapes, outputs)
+        inputs, made = _converted(scan.body, shapes, given)
         results = scan.results_of(
             [_typed(ports, value) for value in scan.given],
             list(inputs.values()),
-            [_typed(made, value) for value in outputs],
+            [
+                *(_typed(made, value) for value in outputs),
+                *(_typed(made, condition, torch.bool) for condition in scan.held),
+            ],
         )
         for node, port in results.items():
-            parameters[node].output(0).replace(port)
+            if node in parameters:
+                parameters[node].output(0).replace(port)
             ports[node] = port
 
 

@@ -7,6 +7,8 @@ converted by itself. Afterwards a TensorIterator stands between them::
     x[n, ..] -> a row [1, ..] a step  -> the results of all steps, [n, ..]
     stays  -> the same in each step
 
+What a step asserts is a row of one more result, of which all have to be true.
+
 https://docs.openvino.ai/2026/documentation/openvino-ir-format/operation-sets/operation-specs/infrastructure/tensor-iterator-1.html
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from ...proofs.operators import asserts
+from ..asserted import asserted_in
 
 __all__ = ["TakenScan", "take_scans"]
 
@@ -28,7 +30,7 @@ __all__ = ["TakenScan", "take_scans"]
 @dataclass(frozen=True, slots=True)
 class TakenScan:
     """A scan that was taken out of a graph: its body, what it is given, and the inputs that stand for its
-    ``results``, by their places.
+    ``results``, by their places; ``held`` are the conditions in the body that have to be true in each step.
     """
 
     body: GraphModule
@@ -36,6 +38,7 @@ class TakenScan:
     rows: Sequence[Any]
     stays: Sequence[Any]
     results: dict[int, Node]
+    held: Sequence[Node]
 
     @property
     def given(self) -> list[Any]:
@@ -46,7 +49,7 @@ class TakenScan:
         self, ports: Sequence[Any], inputs: list[Any], outputs: Sequence[Any]
     ) -> dict[Node, Any]:
         """The outputs of a TensorIterator that is given some outputs of OpenVINO, by the inputs that stand for
-        them; ``inputs`` and ``outputs`` are those of the body.
+        them, and by the conditions of the body; ``inputs`` and ``outputs`` are those of the body, with the conditions.
         """
         import openvino
         from openvino import opset13
@@ -74,7 +77,15 @@ class TakenScan:
             else iterator.get_concatenated_slices(result.output(0), 0, 1, 1, -1, 0)
             for place, result in enumerate(results)
         ]
-        return {node: made[place] for place, node in self.results.items()}
+        held = made[len(made) - len(self.held) :]
+        axes = opset13.constant([0])
+        return {
+            **{node: made[place] for place, node in self.results.items()},
+            **{
+                node: opset13.reduce_logical_and(port, axes).output(0)
+                for node, port in zip(self.held, held, strict=True)
+            },
+        }
 
 
 #: nodes whose results are the memory that they are given
@@ -113,8 +124,6 @@ def take_scans(module: GraphModule) -> list[TakenScan]:
     first = next(iter(module.graph.nodes))
     for node in list(module.graph.find_nodes(op="call_function", target=scan)):
         body: Any = module.get_submodule(str(node.args[0].target))
-        if any(map(asserts, body.graph.nodes)):
-            continue
         results: dict[int, Node] = {}
         for part in list(node.users):
             if part.target is not operator.getitem:
@@ -126,6 +135,7 @@ def take_scans(module: GraphModule) -> list[TakenScan]:
             part.replace_all_uses_with(made)
             module.graph.erase_node(part)
         _, begun, rows, *stays = node.args
-        found.append(TakenScan(body, begun, rows, stays[0] if stays else (), results))
+        held = asserted_in(body.graph)
+        found.append(TakenScan(body, begun, rows, stays[0] if stays else (), results, held))
         module.graph.erase_node(node)
     return found

@@ -366,6 +366,26 @@ def _rows_taken(x: torch.Tensor, dim: int, index: torch.Tensor, **options: Any) 
     return NotImplemented if taken is x else _aten.gather.default(taken, dim, index, **options)
 
 
+def _places_written(
+    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
+) -> Any:
+    """``index_put`` with axes that no index is for before the last one that an index is for, as ``x[:, i] = y``."""
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    first, n_axes = axes[0], len(axes)
+    given = [indices[axis] for axis in axes]
+    if axes[-1] < n_axes or any(one.dtype in (torch.bool, torch.uint8) for one in given):
+        return NotImplemented
+    places = torch.broadcast_shapes(*(one.shape for one in given))  # type: ignore[no-untyped-call]
+    front = x.movedim(axes, list(range(n_axes)))
+    rest = front.shape[n_axes:]
+    if axes[-1] - first == n_axes - 1:  # the axes of the places are where those of the indices were
+        values = values.expand(*rest[:first], *places, *rest[first:])
+        own = list(range(first, first + len(places)))
+        values = values.movedim(own, list(range(len(places))))
+    written = front.index_put(given, values.expand(*places, *rest), accumulate)
+    return written.movedim(list(range(n_axes)), axes)
+
+
 def _is_of_three_or_dots(equation: str, tensors: Sequence[torch.Tensor], **_: Any) -> bool:
     """True for products of which OpenVINO multiplies other axes: of three tensors, or with ``...``."""
     return len(tensors) > 2 or "..." in equation
@@ -390,6 +410,7 @@ def taken_apart() -> dict[Any, Any]:
         _aten.gather.default: _rows_taken,
         _aten.unfold.default: _windows,
         _aten.sub.Scalar: _difference,
+        _aten.index_put.default: _places_written,
         _aten.index_add.default: decomp.decomposition_table[_aten.index_add.default],
         _aten.linalg_cross.default: decomp.decomposition_table[_aten.linalg_cross.default],
         _aten.linalg_vector_norm.default: _norm,

@@ -1,6 +1,6 @@
 """Models of OpenVINO without what its plugin for processors computes wrongly.
 
-In four cases the plugin gives other numbers, and no error. They are written otherwise here, in operators that
+In five cases the plugin gives other numbers, and no error. They are written otherwise here, in operators that
 compute the same on every device.
 
 A weight that is read in two layouts, as by ``x @ w`` and ``x @ w.T`` with a square ``w``, or by a convolution
@@ -11,12 +11,16 @@ when a model is compiled or made smaller, and the result is divided.
 Attention whose rows are read together with one number a row, as by ``attention * gate[..., None]``: from 128
 columns on, the fused kernel gives what was in memory. A reshape to the shape that it has ends the fusion.
 
+Attention in a step of a loop, over more rows in each step, as by ``(q @ x[:, :t].mT).softmax(-1) @ x[:, :t]``: from
+16 rows on, the fused kernel gives what was in memory. Such a reshape of what the softmax reads ends that fusion.
+
 A quotient of ints that is rounded down, as by ``rows // 3`` or ``-(-length // 3)``: the plugin rounds negative
 ones up. And the rest, as by ``ids % 100``: both are computed with floats of 24 bits, so that ``100_000_001 // 3``
 is 33333334. What the quotient leaves is divided once more, and the sum of both is moved to where it belongs.
 
-Upstream: ``upstream/openvino_shared_weight.py``, ``upstream/openvino_attention_rows.py`` and
-``upstream/openvino_floor_division.py``, of which no thread is known. A pass may go when its script says "repaired".
+Upstream: ``upstream/openvino_shared_weight.py``, ``upstream/openvino_attention_rows.py``,
+``upstream/openvino_steps_of_attention.py`` and ``upstream/openvino_floor_division.py``, of which no thread is known. A
+pass may go when its script says "repaired".
 """
 
 from __future__ import annotations
@@ -55,9 +59,17 @@ _OF_ALL = ("Add", "Divide", "Multiply")
 def avoid_wrong_numbers(model: Any) -> None:
     """Changes the model where its numbers would be wrong on a processor."""
     _give_each_layout_a_weight(model)
+    inner = {
+        node
+        for outer in model.get_ordered_ops()
+        for body in bodies_of(outer)
+        for node in _nodes_of(body)
+    }
     for node in list(_nodes_of(model)):
         if _is_attention(node):
             _end_fusion(node)
+        elif node.get_type_name() == "Softmax" and node in inner:
+            _end_fusion_before(node)
         elif _is_rounded_down(node):
             _round_down(node)
         elif _is_rest(node):
@@ -144,6 +156,16 @@ def _end_fusion(attention: Any) -> None:
     apart = opset13.reshape(rows, opset13.shape_of(rows), False).output(0)
     for reader in readers:
         reader.replace_source_output(apart)
+
+
+def _end_fusion_before(softmax: Any) -> None:
+    """Ends the fusion of the softmax of a step with the product that it reads, where their size is not fixed."""
+    from openvino import opset13
+
+    scores = softmax.input_value(0)
+    if scores.get_partial_shape().is_dynamic:
+        apart = opset13.reshape(scores, opset13.shape_of(scores), False).output(0)
+        softmax.input(0).replace_source_output(apart)
 
 
 def _is_rounded_down(node: Any) -> bool:

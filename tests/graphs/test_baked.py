@@ -101,7 +101,7 @@ class Steps(torch.nn.Module):
         state = torch.zeros_like(x[:, 0])
         found = []
         for step in range(x.shape[1]):
-            state = torch.tanh(x[:, step] + state) * (1 + step % 2)
+            state = torch.tanh(x[:, step] + state) * (2 if step % 2 else 1)
             found.append(state)
         return torch.stack(found, 1)
 

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 
+from .frames import is_code_of_model
 from .source_tests import (
     called_name,
     expressions_around,
@@ -22,6 +23,7 @@ __all__ = [
     "MADE_TENSORS",
     "counted_names",
     "ends_step",
+    "first_test",
     "is_copied",
     "is_sliced",
     "list_extended_by",
@@ -38,6 +40,8 @@ __all__ = [
     "read_before_set",
     "readers_of_list",
     "skips_step",
+    "while_asked_at",
+    "whiles_in",
     "within",
 ]
 
@@ -236,7 +240,7 @@ def _function_with(file: str, loop: ast.For) -> _Function | None:
 
 
 def names_added_to(file: str, line: int) -> set[str]:
-    """The names to which the ``for`` loop at a line adds: ``n += size``, or ``n = n + size``."""
+    """The names to which the loop at a line adds: ``n += size``, or ``n = n + size``."""
     found: set[str] = set()
     for node in _steps_of_loops(file, line):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
@@ -249,19 +253,56 @@ def names_added_to(file: str, line: int) -> set[str]:
 
 
 def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
-    """All nodes in the bodies of the ``for`` loops that begin at a line of a file."""
+    """All nodes in the bodies of the loops that begin at a line of a file."""
     for loop in _loops_at(tree_of(file), line):
         yield from within(loop.body)
 
 
-def _loops_at(tree: ast.AST | None, line: int) -> Iterator[ast.For]:
+def _loops_at(tree: ast.AST | None, line: int) -> Iterator[ast.For | ast.While]:
     for loop in () if tree is None else ast.walk(tree):
-        if isinstance(loop, ast.For) and loop.lineno == line:
+        if isinstance(loop, (ast.For, ast.While)) and loop.lineno == line:
             yield loop
 
 
+@functools.lru_cache(maxsize=4096)
+def while_asked_at(code: CodeType, instruction: int) -> ast.While | None:
+    """The ``while`` loop without ``else`` whose first test an instruction asks for; None elsewhere."""
+    if not has_positions() or instruction < 0 or tree_of_code(code) is None:
+        return None
+    positions = getattr(code, "co_positions")()  # noqa: B009  # not known to Python 3.10
+    return _whiles_of(code.co_filename).get(tuple(list(positions)[instruction // 2]))
+
+
+@functools.lru_cache(maxsize=256)
+def _whiles_of(file: str) -> Mapping[tuple[object, ...], ast.While]:
+    """The ``while`` loops of a file that compare numbers, by the places of their first tests."""
+    return {
+        tuple(position_of(first_test(node))): node
+        for node in ast.walk(tree_of(file) or ast.Module([], []))
+        if isinstance(node, ast.While)
+        and not node.orelse
+        and isinstance(test := first_test(node), ast.Compare)
+        and len(test.ops) == 1
+    }
+
+
+@functools.lru_cache(maxsize=4096)
+def whiles_in(code: CodeType) -> Mapping[int, ast.While]:
+    """The ``while`` loops of the file of a model that compare numbers, by their lines."""
+    if not is_code_of_model(code.co_filename):
+        return {}
+    return {loop.lineno: loop for loop in _whiles_of(code.co_filename).values()}
+
+
+def first_test(loop: ast.While) -> ast.expr:
+    """What a ``while`` loop asks first: its test, or what stands before the first ``and``."""
+    test = loop.test
+    is_all = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+    return test.values[0] if is_all else test  # type: ignore[attr-defined]
+
+
 def counted_names(file: str, line: int) -> Mapping[str, ast.Expression]:
-    """The names to which each step of the ``for`` loop at a line adds the same, with what it adds: ``1`` of ``t`` for
+    """The names to which each step of the loop at a line adds the same, with what it adds: ``1`` of ``t`` for
     ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start + n; part = x[start:end]; start = end``.
     """
     return _counted_names(tree_of(file), line)
@@ -272,7 +313,7 @@ def _counted_names(tree: ast.AST | None, line: int) -> Mapping[str, ast.Expressi
     loops = list(_loops_at(tree, line))
     if len(loops) != 1:
         return {}
-    changing = names_set(loops[0].body) | names_of(ast.walk(loops[0].target), ast.Store)
+    changing = names_set(loops)
     now: dict[str, ast.expr | None] = {name: ast.Name(name, ast.Load()) for name in changing}
     for statement in _statements_of(loops[0].body):
         name, value = _simply_set(statement)

@@ -20,6 +20,8 @@ __all__ = [
     "items_written",
 ]
 
+_LOOPS = (ast.For, ast.While)
+_Loop = ast.For | ast.While
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -143,13 +145,13 @@ def _is_name_written(
     )
 
 
-def _within_all_loops(loop: ast.For, parents: Mapping[ast.AST, ast.AST]) -> Iterator[ast.AST]:
+def _within_all_loops(loop: _Loop, parents: Mapping[ast.AST, ast.AST]) -> Iterator[ast.AST]:
     """The nodes in the body of the outermost loop around one in the same function."""
     node: ast.AST = loop
     outermost = loop
     while node in parents and not isinstance(node, _FUNCTIONS):
         node = parents[node]
-        outermost = node if isinstance(node, ast.For) else outermost
+        outermost = node if isinstance(node, _LOOPS) else outermost
     return within(outermost.body)
 
 
@@ -157,7 +159,7 @@ def _is_named(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _row_of(key: ast.expr, loop: ast.For) -> tuple[tuple[int, str], ...]:
+def _row_of(key: ast.expr, loop: _Loop) -> tuple[tuple[int, str], ...]:
     """The entries of a key that hang on what a loop sets, each with its place."""
     names = names_set([loop])
     entries = key.elts if isinstance(key, ast.Tuple) else [key]
@@ -168,7 +170,7 @@ def _row_of(key: ast.expr, loop: ast.For) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _indexed(code: CodeType, instruction: int) -> tuple[str, ast.For | None]:
+def _indexed(code: CodeType, instruction: int) -> tuple[str, _Loop | None]:
     """The name of which an instruction reads or writes an item, and the loop around it."""
     tree = tree_of_code(code) if has_positions() else None
     around = expressions_around(code, instruction)
@@ -176,9 +178,9 @@ def _indexed(code: CodeType, instruction: int) -> tuple[str, ast.For | None]:
         return "", None
     node: ast.AST = around[0]
     parents = parents_in(tree)
-    while node in parents and not isinstance(node, ast.For):
+    while node in parents and not isinstance(node, _LOOPS):
         node = parents[node]
     name = around[0].value
     return (
-        (name.id, node) if isinstance(node, ast.For) and isinstance(name, ast.Name) else ("", None)
+        (name.id, node) if isinstance(node, _LOOPS) and isinstance(name, ast.Name) else ("", None)
     )

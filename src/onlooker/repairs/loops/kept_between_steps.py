@@ -42,7 +42,7 @@ from .step_indices import StepFloat, StepIndex
 from .step_numbers import NumberOrigin, StepSize, Total
 from .steps import Constant, Loop, leaves_of, mapped
 
-__all__ = ["COUNTS", "KeptBetweenSteps", "frames_of_model", "may_hold"]
+__all__ = ["COUNTS", "KeptBetweenSteps", "frames_of_model", "may_hold", "number_of"]
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), torch.SymInt, torch.SymFloat)
 #: values that are told by their identity
@@ -125,7 +125,7 @@ class KeptBetweenSteps:
             self._lists = number_lists_of(frame)
             return
         for name, added in counted_names(frame.f_code.co_filename, frame.f_lineno).items():
-            begin, each = frame.f_locals.get(name), _number_of(added, frame)
+            begin, each = frame.f_locals.get(name), number_of(added, frame)
             if is_size(begin) and is_size(each) and (type(each) is int or each >= 1) and each != 0:
                 self._indices[name] = StepIndex.of(loop, begin, each)
 
@@ -346,11 +346,13 @@ class KeptBetweenSteps:
             raise loop.refused(f"{COUNTS}: {counted}")
 
 
-def _number_of(added: ast.Expression, frame: FrameType) -> Any:
-    """What an expression of plain numbers, sizes and attributes is in a frame; None where it is nothing."""
+def number_of(added: ast.Expression, frame: FrameType, **names: Any) -> Any:
+    """What an expression of plain numbers, sizes and attributes is in a frame, with other values for some ``names``;
+    None where it is nothing.
+    """
     code = compile(added, frame.f_code.co_filename, "eval")
     try:
-        return eval(code, frame.f_globals, dict(frame.f_locals))
+        return eval(code, frame.f_globals, {**frame.f_locals, **names})
     except Exception:  # a name that is not set yet
         return None
 

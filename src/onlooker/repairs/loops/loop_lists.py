@@ -126,7 +126,9 @@ class _Lists:
         place = next(n for n, one in enumerate(around) if isinstance(one, ast.stmt))
         for inner, outer in itertools.pairwise(around):
             is_step = (
-                isinstance(outer, ast.For) and outer.lineno == self.line and inner in outer.body
+                isinstance(outer, (ast.For, ast.While))
+                and outer.lineno == self.line
+                and inner in outer.body
             )
             is_function = isinstance(outer, _FUNCTIONS) and outer is not self.function
             if is_step or is_function:

@@ -44,6 +44,8 @@ index too. Where the first step differs, as with ``if t == 0`` or with a state t
 by itself, and the scan has the others; so is the last step, as with ``if t == n - 1`` or ``x[t : t + 8]`` with fewer
 rows at the end. A loop whose path hangs on its index otherwise is never rolled.
 
+``while t < n: ...; t += 1`` is such a loop too (:mod:`.while_loops`).
+
 What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
 comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for
 results, and ints that grow by the same number in each step, it must be after the last step what it was
@@ -77,6 +79,7 @@ import torch
 from ...model_source.frames import (
     at_lines,
     frame_of_model,
+    is_code_of_model,
     is_run_by_model,
     reading_frame,
     set_local,
@@ -86,6 +89,7 @@ from ...model_source.source_loops import MADE_TENSORS, list_extended_by, readers
 from ...observing.effects import Effect
 from ...observing.reach import Snapshot
 from ...patches.swap import swapped
+from ...proofs.decisions import taken_by
 from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
 from ...torch_internals.modes import WithoutFunctions
 from ...torch_internals.operators import pad_sequence
@@ -129,6 +133,7 @@ from .step_keys import is_of_ints
 from .step_numbers import StepNumbers, demanded
 from .step_recorder import StepRecorder
 from .steps import Loop, NotRolledError, mapped
+from .while_loops import WhileLoops
 from .whole_rows import WholeRows, is_about
 
 __all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "RolledLoops", "Rolling"]
@@ -251,6 +256,7 @@ class RolledLoops(Reader):
         self._recorder = StepRecorder(self._results, of_numbers=like is not None)
         over = {"steps_over": staticmethod(self._steps_over)}
         self._result_list = type("ResultList", (ResultList,), over)
+        self._whiles = WhileLoops(self)
         #: the lists of the values of tensors in a run, by identity
         self._of_tensors: dict[int, tuple[list[Any], torch.Tensor]] = {}
         #: the lists of results that comprehensions are to make, by their names and the loop
@@ -260,10 +266,10 @@ class RolledLoops(Reader):
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
         frame = frame_of_model()
         line = line_of(frame) if frame is not None else ""
-        is_rolled = self._rolls_at(line) if self._like is None else line in self._like.lines
+        is_rolled = self.rolls_at(line) if self._like is None else line in self._like.lines
         return Loop(self, start, step, count, line) if is_rolled else None
 
-    def _rolls_at(self, line: str) -> bool:
+    def rolls_at(self, line: str) -> bool:
         """False for a line whose loop is traced step by step; a run is not told of the lines of lists."""
         return line not in (self._unrolled if self._like is None else self._like.unrolled)
 
@@ -449,7 +455,7 @@ class RolledLoops(Reader):
         if frame is None or not readers or not (self._of_numbers or readers <= MADE_TENSORS):
             return None
         line = line_of(frame)
-        return Listed.of(self, tensor, line) if self._rolls_at(line) else None
+        return Listed.of(self, tensor, line) if self.rolls_at(line) else None
 
     def _values_of(self, tensor: torch.Tensor) -> list[Any] | None:
         """What ``tolist()`` gives in a run with the loops of a trace: a list that knows its tensor, where a loop may go
@@ -488,7 +494,21 @@ class RolledLoops(Reader):
         self._swaps.enter_context(swapped(FakeTensor, "tolist", tolist))
         over = staticmethod(self._steps_over)
         self._swaps.enter_context(swapped(SizedList, "steps_over", over))
+        at_tests = taken_by(lambda _, frame: self._goes_on(frame))
+        if self._like is not None:
+            at_tests = self._whiles.beginning_at(self._like.lines)
+        self._swaps.enter_context(at_tests)
+        self._swaps.callback(self._whiles.end)
         return self
+
+    def goes_on(self) -> bool | None:
+        """The answer to the test of a ``while`` loop that is rolled; None for any other question of the model."""
+        return self._goes_on(frame_of_model())
+
+    def _goes_on(self, frame: FrameType | None) -> bool | None:
+        if frame is None or not is_code_of_model(frame.f_code.co_filename):
+            return None
+        return self._whiles.goes_on(frame)
 
     def run(self, loop: Loop) -> Iterator[Any]:
         """Yields the index of each step that is run, then makes a scan of them. Steps at its ends may
@@ -803,7 +823,7 @@ class RolledLoops(Reader):
             return self._equal_parts(tensor, lengths, dim)
         frame = frame_of_model()
         line = line_of(frame) if frame is not None else ""
-        is_plain = lengths.rows.ndim > 1 or self._loop is not None or not self._rolls_at(line)
+        is_plain = lengths.rows.ndim > 1 or self._loop is not None or not self.rolls_at(line)
         if is_plain:
             return torch.split(tensor, lengths.plain(), dim)
         return Pieces.parts(tensor, lengths, dim % tensor.ndim, line)

@@ -61,6 +61,9 @@ class LoopOfIndex(Protocol):
     def has_numbers(self, value: Any) -> bool:
         """True for a size that a step makes of numbers."""
 
+    def goes_on(self) -> bool | None:
+        """The answer to the test of a ``while`` loop whose steps these are; None for any other question."""
+
     def place_in_list(self, index: StepIndex, values: list[Any] | None) -> int:
         """The place of the item of a list that the step reads at an index."""
 
@@ -78,6 +81,17 @@ def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
         return either
 
     return decorated
+
+
+def _or_of_steps(method: _Compute) -> _Compute:
+    """A comparison of an index, which is that of the test of a ``while`` loop where Python asks for one."""
+
+    @functools.wraps(method)
+    def compared(index: StepIndex, other: Any) -> Any:
+        goes_on = index.loop.goes_on()
+        return method(index, other) if goes_on is None else goes_on
+
+    return compared
 
 
 def _by_value(compute: _Compute) -> _Compute:
@@ -209,6 +223,7 @@ class StepIndex:
         return False if is_less(number, least + 1) else None
 
     @_or_of_tensors(operator.lt)
+    @_or_of_steps
     def __lt__(self, other: Any) -> Any:
         # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
         number, (least, greatest) = self._number(other), self.ends
@@ -225,14 +240,17 @@ class StepIndex:
         )
 
     @_or_of_tensors(operator.le)
+    @_or_of_steps
     def __le__(self, other: Any) -> Any:
         return self.__lt__(self._number(other) + 1)
 
     @_or_of_tensors(operator.gt)
+    @_or_of_steps
     def __gt__(self, other: Any) -> Any:
         return not self.__le__(other)
 
     @_or_of_tensors(operator.ge)
+    @_or_of_steps
     def __ge__(self, other: Any) -> Any:
         return not self.__lt__(other)
 

@@ -236,6 +236,9 @@ class Driver(Protocol):
     def number_of(self, index: StepIndex) -> Any:
         """The index of a step as a size that is a value; None where the steps have no such sizes."""
 
+    def goes_on(self) -> bool | None:
+        """The answer to the test of a ``while`` loop; None for any other question of the model."""
+
 
 class Loop:
     """The steps of one loop: an iterable that stands for a ``range``.
@@ -299,6 +302,10 @@ class Loop:
     def number_of(self, index: StepIndex) -> Any:
         """The index of a step as a size that is a value; None where the steps have no such sizes."""
         return None if self.numbers is None else self._driver.number_of(index)
+
+    def goes_on(self) -> bool | None:
+        """The answer to the test of a ``while`` loop whose steps these are; None for any other question."""
+        return self._driver.goes_on()
 
     def has_numbers(self, value: Any) -> bool:
         """True for a value, a key say, with a size that a step makes of numbers."""

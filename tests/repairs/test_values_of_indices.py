@@ -109,6 +109,29 @@ class Backwards(nn.Module):
         return made
 
 
+class Given(nn.Module):
+    """Functions that want an int are given the index."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for t, row in enumerate(x.unbind(1)):
+            rows.append(row * x.select(1, t) + x.narrow(1, 0, t + 1).sum(1) + x.roll(t, 1)[:, 0])
+        for t in range(x.shape[1]):
+            weights = torch.arange(t + 1)[None, :, None]
+            rows[t] = (weights * x[:, : t + 1]).sum(1) + torch.full((x.shape[0], 4), t)
+        return torch.stack(rows, 1)
+
+
+class GivenAlone(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for t in range(x.shape[1]):
+            weights = torch.arange(t + 1)[None, :, None]
+            row = (weights * x[:, : t + 1]).sum(1) + torch.full((x.shape[0], 4), t)
+            rows.append(row + x.narrow(1, t, 1)[:, 0] + x.roll(t, 1)[:, 0])
+        return torch.stack(rows, 1)
+
+
 class WritesBefore(nn.Module):
     """For Python the part is a view, which the write changes before it is read."""
 
@@ -184,7 +207,7 @@ def close(program: Program, model: nn.Module, *shape: int) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Means, Attention, Sliding, Diagonal, Computed, Generated),
+        *(Means, Attention, Sliding, Diagonal, Computed, Generated, GivenAlone),
         *(pytest.param(one, marks=pytest.mark.slow) for one in (Triangle, Backwards)),
     ],
 )
@@ -196,7 +219,7 @@ def test_an_index_that_says_which_rows_is_a_value_of_the_step(kind: type[nn.Modu
         close(program, model, *shape)
 
 
-@pytest.mark.parametrize("kind", [WritesBefore, KeepsViews, OtherName, Decides, Counts])
+@pytest.mark.parametrize("kind", [WritesBefore, KeepsViews, OtherName, Decides, Counts, Given])
 def test_other_uses_of_such_rows_are_refused_or_right(kind: type[nn.Module]) -> None:
     model = kind()
     program = watched(model)

@@ -80,7 +80,8 @@ class TraceRequest:
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
     lines of loops that are traced step by step, ``unrolled_here`` those that are so at the sizes of this
     trace, ``ends`` those of loops whose first step is, twice where the last one is too, three times where
-    the last one alone is, at the sizes of this trace. ``refused_rows`` are the rows of loops at some lines
+    the last one alone is, at the sizes of this trace, ``valued`` those of loops whose index is a size that
+    is a value. ``refused_rows`` are the rows of loops at some lines
     of which the model itself makes an error, ``decided`` those of branches on sizes that Python decides,
     and ``asking`` the names of further modules of Python that make ints of sizes.
     ``value_error`` is the error of torch about a branch on a value, after which values decide.
@@ -94,6 +95,7 @@ class TraceRequest:
     unrolled: tuple[str, ...] = ()
     unrolled_here: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    valued: tuple[str, ...] = ()
     refused_rows: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
     value_error: Exception | None = None

@@ -204,6 +204,7 @@ class FlatRun:
         return Rolling(
             *(rolled, self._n_steps, visited, refused, request.ends, numbered, request.not_rolled),
             sides=tuple(self.loops.sides),
+            valued=request.valued,
         )
 
     def is_of_steps(self, atom: Atom) -> bool:
@@ -325,6 +326,7 @@ class FlatRun:
             is_told=lambda change: self.state.tells(change),
             ranges=ranges,
             ends=request.ends,
+            valued=request.valued,
             numbers=self.lab.rolls_numbers,
         )
         self._repeated = RepeatedLists()

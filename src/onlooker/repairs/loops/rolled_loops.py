@@ -163,7 +163,8 @@ class Rolling:
     ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too, three times
     where the last one alone is,
     ``numbered`` those of the loops whose steps read numbers, ``unrolled`` those that are as they were.
-    ``sides`` are the answers to tests of tensors in the steps of each loop, in the order of the loops.
+    ``sides`` are the answers to tests of tensors in the steps of each loop, in the order of the loops, ``valued`` the
+    lines of those whose index is a size that is a value.
     """
 
     lines: tuple[str, ...] = ()
@@ -174,6 +175,7 @@ class Rolling:
     numbered: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
     sides: tuple[tuple[str, Mapping[tuple[int, int], bool]], ...] = field(default=(), hash=False)
+    valued: tuple[str, ...] = ()
 
 
 class RolledLoops(Reader):
@@ -184,7 +186,8 @@ class RolledLoops(Reader):
     step, :func:`roll` makes a scan of equal steps, and :class:`LoopResults` answers what is read after it.
 
     ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first or
-    last step is (as :class:`Rolling` has them). ``reach`` gives what the model holds, ``is_told`` is True for
+    last step is, and ``valued`` those whose index is a value (as :class:`Rolling` has them). ``reach``
+    gives what the model holds, ``is_told`` is True for
     random numbers whose readings the trace tells.
     ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
     model takes apart. ``n_steps`` are compared, and no graph is for more.
@@ -206,10 +209,12 @@ class RolledLoops(Reader):
         is_told: Callable[[Effect], bool] = lambda _: True,
         ranges: RangeTensors | None = None,
         ends: Sequence[str] = (),
+        valued: Sequence[str] = (),
         numbers: bool = True,
     ) -> None:
         self._of_numbers = numbers
         self._ends = ends if like is None else like.ends
+        self._valued = valued if like is None else like.valued
         self._reach = Snapshot if reach is None else reach
         self._is_told = is_told
         self.n_steps = n_steps if like is None else like.n_steps
@@ -344,13 +349,18 @@ class RolledLoops(Reader):
         if loop is None:
             self._check_uncounted(values)
             return None
-        return ((index, parts.row(index)) for index in loop)
+        return ((index, parts.row(index)) for index in self.run(loop))
+
+    def given(self, index: Any) -> Any:
+        """What the model gets for the index of a step."""
+        is_valued = isinstance(index, StepIndex) and index.loop.line in self._valued
+        return self.number_of(index) if is_valued else index
 
     def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
         steps = self._steps_over(values)
         if steps is None:
             return enumerate(values, start)
-        return ((index + start, part) for index, part in steps)
+        return ((self.given(index + start), part) for index, part in steps)
 
     def _sum(self, values: Any, start: Any = 0) -> Any:
         steps = None
@@ -389,7 +399,7 @@ class RolledLoops(Reader):
             for value in values:
                 self._check_uncounted(value)
             return zip(*values, **options)  # noqa: B905 options has it
-        steps = (zipped.row(index) for index in loop)
+        steps = (zipped.row(index) for index in self.run(loop))
         self._zips[id(steps)] = steps, zipped
         return steps
 
@@ -971,6 +981,10 @@ def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     times = request.ends.count(line)
     apart = {0: OF_FIRST, OF_FIRST: OF_BOTH, OF_LAST: OF_BOTH} if failure.at_ends else {}
     apart = {0: OF_LAST, OF_FIRST: OF_BOTH} if failure.at_last else apart
+    # torch says of an argument that it "must be Number, not StepIndex"
+    is_int = failure.is_int or StepIndex.__name__ in str(attempt.error)
+    if is_int and line not in request.valued:
+        return Retry(replace(request, valued=(*request.valued, line)))
     if times in apart:
         others = [one for one in request.ends if one != line]
         return Retry(replace(request, ends=(*others, *[line] * apart[times])))

@@ -5,6 +5,8 @@ it is a tensor of its step, and in brackets it reads a row::
 
     h = h + x[:, t] * (t / n)       the row of the step, times a tensor with the index over n
     h = h + x[:, : t // 2].sum(1)   as many rows as a size says, which the step reads from its index
+
+A function of torch that is given the index wants an int: the next attempt gives the model such a size for it.
 """
 
 from __future__ import annotations
@@ -44,12 +46,11 @@ class LoopOfIndex(Protocol):
     """The loop of an index; ``n_steps`` of its steps are run."""
 
     count: Any
+    line: str
     n_steps: int
     steps: list[Any]
 
-    def refused(
-        self, reason: str, *, at_ends: bool = False, at_last: bool = False, here: bool = False
-    ) -> Exception:
+    def refused(self, reason: str, **where: bool) -> Exception:
         """The error that the loop is no scan."""
 
     def tensor_of(self, index: StepIndex) -> torch.Tensor:

@@ -54,7 +54,8 @@ _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 class NotRolledError(InVainError):
     """A loop is no ``scan``; ``at_ends`` is True where the first or the last step alone may be the reason,
-    ``at_last`` where the last step is, ``here`` where it may be one at other sizes.
+    ``at_last`` where the last step is, ``here`` where it may be one at other sizes, ``is_int`` where its index is to
+    be an int, which may be a size.
     """
 
     words = "the loop at {line} is no scan of torch: {reason}"
@@ -67,9 +68,10 @@ class NotRolledError(InVainError):
         at_ends: bool = False,
         at_last: bool = False,
         here: bool = False,
+        is_int: bool = False,
     ) -> None:
         super().__init__(line, reason)
-        self.at_ends, self.at_last, self.here = at_ends, at_last, here
+        self.at_ends, self.at_last, self.here, self.is_int = at_ends, at_last, here, is_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,9 @@ class Driver(Protocol):
     def run(self, loop: Loop) -> Iterator[StepIndex]:
         """Yields the index of each step."""
 
+    def given(self, index: Any) -> Any:
+        """What the model gets for the index of a step."""
+
     def failed(self, error: NotRolledError) -> NotRolledError:
         """Remembers an error, which the model may catch, and gives it."""
 
@@ -281,14 +286,9 @@ class Loop:
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
 
-    def refused(
-        self, reason: str, *, at_ends: bool = False, at_last: bool = False, here: bool = False
-    ) -> NotRolledError:
-        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why, ``at_last``
-        where its last one is, ``here`` where the sizes of the trace are.
-        """
-        error = NotRolledError(self.line, reason, at_ends=at_ends, at_last=at_last, here=here)
-        return self._driver.failed(error)
+    def refused(self, reason: str, **where: bool) -> NotRolledError:
+        """The error that the loop is no scan; ``where`` has the flags of the error."""
+        return self._driver.failed(NotRolledError(self.line, reason, **where))
 
     @property
     def index(self) -> StepIndex:
@@ -319,7 +319,7 @@ class Loop:
         :raises NotRolledError: for a place that hangs on another size, and for what is no list
         """
         if values is None:
-            raise self.refused(BY_INDEX)
+            raise self.refused(BY_INDEX, is_int=True)
         first = index.first
         is_of_end = index.each < 0 and isinstance(first, int) and first < 0
         is_falling = index.each < 0 and not is_of_end
@@ -382,8 +382,8 @@ class Loop:
     def __reversed__(self) -> Iterator[StepIndex]:
         return iter(self.backwards())
 
-    def __iter__(self) -> Iterator[StepIndex]:
-        return self._driver.run(self)
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._driver.given, self._driver.run(self))
 
 
 def name_of(func: Callable[..., Any]) -> str:

@@ -129,8 +129,8 @@ class WhileLoops:
         loop = Loop(self._driver, 0, 1, 0, line)
         indices = {name: StepIndex.of(loop, begins[name], growths[name]) for name in names}
         loop.count = _steps_of(test, frame, **indices)
-        is_rolled = loop.count and (self._driver.follows or isinstance(loop.count, torch.SymInt))
-        return loop if is_rolled else None
+        is_symbolic = isinstance(loop.count, torch.SymInt)
+        return loop if is_symbolic or (self._driver.follows and loop.count) else None
 
 
 def _has_index(frame: FrameType, asked: ast.While) -> bool:

@@ -187,10 +187,9 @@ class RolledLoops(Reader):
 
     ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first or
     last step is, and ``valued`` those whose index is a value (as :class:`Rolling` has them). ``reach``
-    gives what the model holds, ``is_told`` is True for
-    random numbers whose readings the trace tells.
-    ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
-    model takes apart. ``n_steps`` are compared, and no graph is for more.
+    gives what the model holds, ``is_told`` is True for random numbers whose readings the trace tells.
+    ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the model takes
+    apart. ``n_steps`` are compared, and no graph is for more.
 
     With ``like`` the loops that a trace rolled are rolled in a run with plain sizes: those, and no
     others. ``unseen`` is a block in which the steps are run. Without ``numbers`` a loop whose steps read

@@ -757,9 +757,8 @@ class StepRecorder:
             self.states.keep_copy(tensor, None, whole)
         part: torch.Tensor = self._compute(loop, torch.Tensor.__getitem__, (whole, key), {})
         if asked_of_model(is_added_to):
-            dense = {
-                "memory_format": torch.contiguous_format
-            }  # torch asks for it with numbers as sizes
+            # torch asks for dense memory where sizes are numbers
+            dense = {"memory_format": torch.contiguous_format}
             return self._compute(loop, torch.clone, (part,), dense)  # type: ignore[no-any-return]
         loop.shares(part)  # it is a view for Python: nobody may write to it
         return part

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import RejectedCallError
+from watched_steps import close, watched
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python says where an instruction stands from 3.11 on"
@@ -136,22 +137,6 @@ class Halves(nn.Module):
             x = x[:, : count // 2] + x[:, count - count // 2 :]
             count = count // 2
         return x
-
-
-def watched(model: nn.Module) -> Program:
-    torch.manual_seed(0)
-    observer = InputObserver()
-    with observer(model), torch.no_grad():
-        for shape in ((1, 7, 4), (2, 12, 4)):
-            model(torch.randn(shape))
-    return observer.export()
-
-
-def close(program: Program, model: nn.Module, *shape: int) -> None:
-    torch.manual_seed(1)
-    x = torch.randn(shape)
-    with torch.no_grad():
-        torch.testing.assert_close(program(x), model(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [Counts, Windows, Backwards, FromBothEnds, Yields, Nested])

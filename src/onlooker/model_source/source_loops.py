@@ -287,15 +287,14 @@ def _whiles_of(file: str) -> Mapping[tuple[object, ...], ast.While]:
 
 
 @functools.lru_cache(maxsize=4096)
-def whiles_in(code: CodeType) -> Mapping[int, ast.While]:
-    """The ``while`` loops of the file of a model that compare numbers, by their lines."""
-    if not is_code_of_model(code.co_filename):
-        return {}
-    return {loop.lineno: loop for loop in _whiles_of(code.co_filename).values()}
+def whiles_in(file: str) -> Mapping[int, ast.While]:
+    """The ``while`` loops that compare numbers in a file, by their lines; none where the file is not of a model."""
+    loops = _whiles_of(file).values() if is_code_of_model(file) else ()
+    return {loop.lineno: loop for loop in loops}
 
 
 def first_test(loop: ast.While) -> ast.expr:
-    """What a ``while`` loop asks first: its test, or what stands before the first ``and``."""
+    """The expression that a ``while`` loop asks first: its test, or the part of it before the first ``and``."""
     test = loop.test
     is_all = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
     return test.values[0] if is_all else test  # type: ignore[attr-defined]

@@ -503,8 +503,12 @@ def _asks_which(code: CodeType) -> bool:
 
 def _is_multiple(value: Any, of: Any) -> bool:
     """True where a sum is a number times another sum."""
-    terms, others = (sympy.expand(one).as_coefficients_dict() for one in (value, of))
-    return set(terms) == set(others) and len({terms[term] / others[term] for term in terms}) == 1
+    terms = sympy.expand(value).as_coefficients_dict()
+    others = sympy.expand(of).as_coefficients_dict()
+    if set(terms) != set(others):
+        return False
+    factors = {terms[term] / others[term] for term in terms}
+    return len(factors) == 1
 
 
 def _is_usual(tensor: torch.Tensor) -> bool:

@@ -161,19 +161,20 @@ def _put(
 def _is_by_a_mask(
     x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
 ) -> bool:
+    """True for one mask, and values that are the same at all its places, as ``x[:, mask] = 0``."""
     masks = [one for one in indices if one is not None]
     if len(masks) != 1 or masks[0].dtype is not torch.bool:
         return False
-    behind = x.dim() - (len(indices) - 1) - masks[0].dim()
+    behind = _axes_behind(x, indices, masks[0])
     return values.dim() <= behind or bool(statically_known_true(values.shape[-1 - behind] == 1))
 
 
 def _masked(
     x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
-    """``index_put`` by a mask, of values that are the same at all its places, as ``x[:, mask] = 0``."""
+    """``index_put`` by one mask, of values that are the same at all its places."""
     (mask,) = (one for one in indices if one is not None)
-    behind = x.dim() - (len(indices) - 1) - mask.dim()
+    behind = _axes_behind(x, indices, mask)
     if values.dim() > behind:  # the axis of the places stands for all axes of the mask
         shape = (
             values.shape[: -1 - behind],
@@ -185,14 +186,19 @@ def _masked(
     return torch.where(mask, x + values if accumulate else values, x)
 
 
+def _axes_behind(x: torch.Tensor, indices: Sequence[Any], mask: torch.Tensor) -> int:
+    """The number of axes behind those of the only mask among some indices."""
+    return x.dim() - (len(indices) - 1) - mask.dim()
+
+
 def _has_a_mask_inside(x: torch.Tensor, indices: Sequence[Any], *_: Any) -> bool:
     """True for ``x[:, mask]`` and ``x[mask, i]``, of which converters read other axes, or none."""
     masks = [one for one in indices if one is not None and one.dtype is torch.bool]
-    return bool(masks) and (len(indices) > 1)
+    return bool(masks) and len(indices) > 1
 
 
 def _with_places(operator: Any) -> Callable[..., Any]:
-    """The operator with the places that its masks have in place of them."""
+    """The operator, which is given the places of a mask instead of the mask."""
 
     def computed(x: torch.Tensor, indices: Sequence[Any], *args: Any) -> Any:
         places = list[Any]()

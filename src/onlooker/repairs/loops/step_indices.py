@@ -23,6 +23,7 @@ import torch
 
 from ...model_source.frames import is_code_of_model
 from ...model_source.source_loops import name_of_items
+from ...pytrees.nodes import is_size
 from ...torch_internals.sizes import (
     expression_of,
     free_unbacked_symbols,
@@ -85,7 +86,7 @@ def _or_of_tensors(compute: _Compute) -> Callable[[_Compute], _Compute]:
 
 
 def _or_of_steps(method: _Compute) -> _Compute:
-    """A comparison of an index, which is that of the test of a ``while`` loop where Python asks for one."""
+    """A comparison of an index: in the test of a ``while`` loop the answer is whether another step begins."""
 
     @functools.wraps(method)
     def compared(index: StepIndex, other: Any) -> Any:
@@ -102,7 +103,7 @@ def _by_value(compute: _Compute) -> _Compute:
         value = index.loop.number_of(index)
         if isinstance(other, StepIndex):
             other = index.loop.number_of(other)
-        if value is None or not _is_number(other):
+        if value is None or not is_size(other):
             raise index.loop.refused(_OF_INDEX)
         return compute(value, other)
 
@@ -212,7 +213,7 @@ class StepIndex:
         return self.loop.tensor_of(self)
 
     def _number(self, value: Any) -> Any:
-        if not _is_number(value):
+        if not is_size(value):
             self._decides()
         return value
 
@@ -346,7 +347,7 @@ class Extreme:
         if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
             return self.plain(*args, **options)
         index, other = args if isinstance(args[0], StepIndex) else reversed(args)
-        if _is_number(other) and index.is_less(other) is None:
+        if is_size(other) and index.is_less(other) is None:
             value = index.loop.number_of(index)
             if value is not None:
                 return self.of_sizes(value, other)
@@ -366,11 +367,6 @@ def is_demanded(condition: Any) -> bool:
     if isinstance(condition, torch.SymBool) and free_unbacked_symbols(condition):
         return False
     return bool(condition)
-
-
-def _is_number(value: Any) -> bool:
-    """True for an int and a size."""
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def _is_float(value: Any) -> bool:

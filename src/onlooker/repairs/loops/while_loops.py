@@ -2,7 +2,7 @@
 
 ``while t < x.shape[1]: h = cell(x[:, t], h); t += 2`` asks at each step whether a number that it counts is below a
 size. Where the body adds the same to each name of the test that it sets, the test says how many steps there are. The
-loop is rolled then, and the answers are those of its steps: yes before each, and no after the last. What stands after
+loop is rolled then, and the answers are those of its steps: yes before each, and no after the last. A test after
 ``and`` is asked in each step.
 """
 
@@ -87,10 +87,11 @@ class WhileLoops:
         """Inside the block the loops at some lines begin before their line, where no debugger is told of lines."""
 
         def of_call(frame: FrameType, *_: Any) -> Any:
-            return of_line if whiles_in(frame.f_code) else None
+            return of_line if whiles_in(frame.f_code.co_filename) else None
 
         def of_line(frame: FrameType, event: str, _: Any) -> Any:
-            asked = whiles_in(frame.f_code).get(frame.f_lineno) if event == "line" else None
+            loops = whiles_in(frame.f_code.co_filename) if event == "line" else {}
+            asked = loops.get(frame.f_lineno)
             if asked is None or line_of(frame) not in lines or _has_index(frame, asked):
                 return of_line
             if self._next_step(frame, asked) and _has_index(frame, asked):

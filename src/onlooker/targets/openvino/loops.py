@@ -7,7 +7,7 @@ converted by itself. Afterwards a TensorIterator stands between them::
     x[n, ..] -> a row [1, ..] a step  -> the results of all steps, [n, ..]
     stays  -> the same in each step
 
-What a step asserts is a row of one more result, of which all have to be true.
+Each assertion of a step is one more result, with a row for each step: all rows have to be true.
 
 https://docs.openvino.ai/2026/documentation/openvino-ir-format/operation-sets/operation-specs/infrastructure/tensor-iterator-1.html
 """

@@ -369,7 +369,7 @@ def _rows_taken(x: torch.Tensor, dim: int, index: torch.Tensor, **options: Any) 
 def _places_written(
     x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
 ) -> Any:
-    """``index_put`` with axes that no index is for before the last one that an index is for, as ``x[:, i] = y``."""
+    """``index_put`` where an axis without an index stands before an axis with one, as ``x[:, i] = y``."""
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     first, n_axes = axes[0], len(axes)
     given = [indices[axis] for axis in axes]

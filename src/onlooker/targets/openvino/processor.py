@@ -59,16 +59,11 @@ _OF_ALL = ("Add", "Divide", "Multiply")
 def avoid_wrong_numbers(model: Any) -> None:
     """Changes the model where its numbers would be wrong on a processor."""
     _give_each_layout_a_weight(model)
-    inner = {
-        node
-        for outer in model.get_ordered_ops()
-        for body in bodies_of(outer)
-        for node in _nodes_of(body)
-    }
+    outer = set(model.get_ordered_ops())
     for node in list(_nodes_of(model)):
         if _is_attention(node):
             _end_fusion(node)
-        elif node.get_type_name() == "Softmax" and node in inner:
+        elif node.get_type_name() == "Softmax" and node not in outer:
             _end_fusion_before(node)
         elif _is_rounded_down(node):
             _round_down(node)
@@ -140,7 +135,6 @@ def _is_after_softmax(port: Any) -> bool:
 
 
 def _end_fusion(attention: Any) -> None:
-    from openvino import opset13
 
     rows = attention.output(0)
     columns = rows.get_partial_shape()[-1]
@@ -153,19 +147,23 @@ def _end_fusion(attention: Any) -> None:
     ]
     if not readers:
         return
-    apart = opset13.reshape(rows, opset13.shape_of(rows), False).output(0)
+    apart = _apart(rows)
     for reader in readers:
         reader.replace_source_output(apart)
 
 
 def _end_fusion_before(softmax: Any) -> None:
     """Ends the fusion of the softmax of a step with the product that it reads, where their size is not fixed."""
-    from openvino import opset13
-
     scores = softmax.input_value(0)
     if scores.get_partial_shape().is_dynamic:
-        apart = opset13.reshape(scores, opset13.shape_of(scores), False).output(0)
-        softmax.input(0).replace_source_output(apart)
+        softmax.input(0).replace_source_output(_apart(scores))
+
+
+def _apart(port: Any) -> Any:
+    """A value in the shape that it has, which no operator is fused with."""
+    from openvino import opset13
+
+    return opset13.reshape(port, opset13.shape_of(port), False).output(0)
 
 
 def _is_rounded_down(node: Any) -> bool:

@@ -144,6 +144,35 @@ def test_sizes_between_watched_ones_are_served() -> None:
         torch.testing.assert_close(program(x), model(x))
 
 
+class Windows(nn.Module):
+    """Windows of 4 rows; what is missing in the last one is a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filling = nn.Parameter(torch.randn(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, rows, width = x.shape
+        pad = -rows % 4
+        if pad > 0:
+            x = torch.cat([x, self.filling.expand(batch, pad, width)], dim=1)
+        x = x.view(batch, (rows + pad) // 4, 4, width).softmax(2).view(batch, rows + pad, width)
+        return x[:, :rows]
+
+
+def test_the_graph_for_one_row_is_that_of_all_rows_that_fill_no_window() -> None:
+    """Three rows are one window, which torch keeps: the rows of a trace are more than fill one."""
+    model, observer = Windows().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randn(2, 8, 6))
+        model(torch.randn(3, 12, 6))
+    program = observer.export()
+    assert len(program.graphs) == 2
+    for shape in ((2, 1, 6), (1, 3, 6), (2, 9, 6), (3, 15, 6)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))
+
+
 def test_a_first_trace_off_the_path_of_the_calls_is_left_out() -> None:
     """A general small example would be below the border: no watched call is there."""
     model, observer = Threshold(), InputObserver()

@@ -137,10 +137,31 @@ def is_exact(program: Program, model: nn.Module, *shape: int) -> bool:
     return torch.equal(ours, theirs)
 
 
+class PadsRowsOfChannels(nn.Module):
+    """Pads rows of an image whose channels come last, as an image of another shape and in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 3, 4, stride=4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, channels, height, width = x.shape
+        rows = x.flatten(2).transpose(1, 2)
+        right, below = -width % 4, -height % 4
+        if right or below:
+            image = rows.view(batch, height, width, channels)
+            image = functional.pad(image, (0, 0, 0, right, 0, below))
+            rows = image.view(batch, -1, channels)
+        if right or below:
+            rows = functional.pad(rows.transpose(1, -1), (0, 0)).permute(0, 2, 1).contiguous()
+        images = rows.view(batch, height + below, width + right, channels).permute(0, 3, 1, 2)
+        return self.down(images).mean((2, 3))
+
+
 IMAGES = ((1, 3, 64, 64), (3, 3, 96, 96), (2, 3, 72, 72), (2, 3, 65, 50), (1, 3, 49, 64), (4, 3, 33, 47))
 
 
-@pytest.mark.parametrize("model", [Merger(), UNet(), PadsByAFunction(), CutsWhatIsLarger()])
+@pytest.mark.parametrize("model", [Merger(), UNet(), PadsByAFunction(), CutsWhatIsLarger(), PadsRowsOfChannels()])
 def test_images_of_all_sides_are_one_graph(model: nn.Module) -> None:
     program = exported(model, (2, 3, 64, 64))
     assert len(program.graphs) == 1
@@ -303,7 +324,42 @@ class CallsOwn(_Other):
         return x
 
 
+class PadsInAnotherOrder(_Other):
+    """Back in the old shape, yet not in the old order."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, rows, columns = x.shape
+        pad = -rows % 4
+        if pad:
+            x = functional.pad(x.transpose(1, 2), (0, pad)).reshape(batch, rows + pad, columns)
+        return x.cumsum(1)
+
+
+class PadsAnotherShape(_Other):
+    """Back in the old shape by another order than the one that it has not left."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, rows, columns = x.shape
+        pad = -rows % 4
+        if pad:
+            x = functional.pad(x.reshape(batch, columns, rows), (0, pad)).transpose(1, 2)
+        return x.cumsum(1)
+
+
+class KeepsTheOrder(_Other):
+    """The other order stays."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pad = -x.shape[1] % 4
+        if pad:
+            x = functional.pad(x.transpose(1, 2), (0, pad))
+        return x.cumsum(1)
+
+
 OTHERS = (
+    PadsInAnotherOrder,
+    PadsAnotherShape,
+    KeepsTheOrder,
     PadsMore,
     SetsFlag,
     CountsPads,

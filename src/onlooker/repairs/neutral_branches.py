@@ -7,7 +7,8 @@ the tensor that is there, and so does a slice of everything. Where that is prove
 keeps no condition: the graph is right on both sides.
 
 The proof reads the source of the body (:mod:`onlooker.model_source.source_tests`). It may only pad and cut
-tensors, compute with sizes, and assign local names, or return a tensor where the next line returns one.
+tensors, view them in another shape or order, compute with sizes, and assign local names, or return a
+tensor where the next line returns one.
 Wherever the test fails, each tensor that the body leaves must be the one from before, and so must each
 number, unless nothing reads it after the body. Of a pad that is not 0 there, ``8 - n % 8`` under
 ``if n % 8``, the remainder by 8 is taken: that is the same pad where the test holds.
@@ -71,6 +72,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 }
 #: the modes in which a pad of 0 is the tensor itself
 _MODES = ("constant", "reflect", "replicate")
+#: methods of a tensor that give its elements in another shape or order
+_METHODS = ("contiguous", "permute", "reshape", "swapaxes", "transpose", "view")
 #: code of torch between a function that is called and a mode
 _BETWEEN = (torch.nn.functional.pad.__code__, handle_torch_function.__code__)
 _MISSING = object()
@@ -272,6 +275,62 @@ class _Sizes:
         raise _UnknownError
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A tensor that is there, seen through views: ``shapes`` are its shape and the one after each of the
+    ``views``, of which each is the order of its dimensions, or empty where it is another shape alone.
+    """
+
+    tensor: torch.Tensor
+    shapes: tuple[tuple[Any, ...], ...]
+    views: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Seen:
+        return cls(tensor, (tuple(tensor.shape),))
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.shapes[-1]
+
+    def ordered(self, order: Sequence[int]) -> _Seen:
+        """With its dimensions in another order; two orders that cancel each other leave none."""
+        order = tuple(dim % len(self.shape) for dim in order)
+        if sorted(order) != list(range(len(self.shape))):
+            raise _UnknownError
+        below = self
+        if self.views and self.views[-1]:
+            order = tuple(self.views[-1][dim] for dim in order)
+            below = _Seen(self.tensor, self.shapes[:-1], self.views[:-1])
+        if order == tuple(range(len(order))):
+            return below
+        return below._with(tuple(below.shape[dim] for dim in order), order)
+
+    def shaped(self, shape: Sequence[Any], sizes: _Sizes) -> _Seen:
+        """With another shape of as many elements; the shape from before it is no other one."""
+        below = self
+        if self.views and not self.views[-1]:
+            below = _Seen(self.tensor, self.shapes[:-1], self.views[:-1])
+        known = [size for size in shape if not (type(size) is int and size == -1)]
+        if len(shape) == len(below.shape) and len(known) >= len(shape) - 1:
+            pairs = zip(shape, below.shape, strict=True)
+            if all(
+                (type(one) is int and one == -1) or sizes.are_equal(one, other)
+                for one, other in pairs
+            ):
+                return below
+        if len(known) < len(shape) or not sizes.are_equal(_product(shape), _product(below.shape)):
+            raise _UnknownError
+        return below._with(tuple(shape), ())
+
+    def _with(self, shape: tuple[Any, ...], view: tuple[int, ...]) -> _Seen:
+        return _Seen(self.tensor, (*self.shapes, shape), (*self.views, view))
+
+
+def _product(sizes: Iterable[Any]) -> Any:
+    return functools.reduce(operator.mul, sizes, 1)
+
+
 @dataclass(slots=True)
 class _Body:
     """The body of a branch, read with what its names are; tensors stand for those that they are
@@ -302,7 +361,7 @@ class _Body:
             readers = [one.f_code for one in (self.frame, self.frame.f_back) if one is not None]
             if any(map(_asks_which, readers)):
                 raise _UnknownError
-            if self._result(results[0]) is not self._tensor(results[1]):
+            if not _are_one(self._result(results[0]), self._tensor(results[1])):
                 raise _UnknownError
             return
         assert isinstance(self.test.branch, ast.If)
@@ -323,8 +382,8 @@ class _Body:
 
     def _is_as_before(self, name: str) -> bool:
         before, after = self._before.get(name, _MISSING), self._names[name]
-        if isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor):
-            return before is after
+        if isinstance(before, torch.Tensor) or isinstance(after, (torch.Tensor, _Seen)):
+            return _are_one(before, after)
         return self._sizes.are_equal(before, after)
 
     def _result(self, node: ast.expr) -> Any:
@@ -393,27 +452,27 @@ class _Body:
 
     # -- tensors
 
-    def _tensor(self, node: ast.expr) -> torch.Tensor:
+    def _tensor(self, node: ast.expr) -> _Seen:
         """The tensor that an expression is where the test fails.
 
         :raises _UnknownError: for what may be another tensor than one that is there
         """
         if isinstance(node, ast.Name):
             found = self._named(node.id)
-            if isinstance(found, torch.Tensor) and _is_usual(found):
+            if isinstance(found, _Seen):
                 return found
+            if isinstance(found, torch.Tensor) and _is_usual(found):
+                return _Seen.of(found)
         if isinstance(node, ast.Subscript):
             return self._cut(node)
         if isinstance(node, ast.Call):
             return self._called(node)
         raise _UnknownError
 
-    def _called(self, node: ast.Call) -> torch.Tensor:
-        """``x.contiguous()``, and a pad with numbers that stand in the call."""
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "contiguous":
-            if node.args or node.keywords:
-                raise _UnknownError
-            return self._tensor(node.func.value)
+    def _called(self, node: ast.Call) -> _Seen:
+        """``x.contiguous()``, a view, and a pad with numbers that stand in the call."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+            return self._viewed(node.func.attr, self._tensor(node.func.value), node)
         if self._function(node.func) is not torch.nn.functional.pad:
             raise _UnknownError
         given = dict(zip(("input", "pad", "mode", "value"), node.args, strict=False))
@@ -429,6 +488,26 @@ class _Body:
         self.divisors.append([self._sizes.divisor(_size(amount)) for amount in amounts])
         return tensor
 
+    def _viewed(self, method: str, tensor: _Seen, node: ast.Call) -> _Seen:
+        given = [self.number(one) for one in node.args]
+        if node.keywords:
+            raise _UnknownError
+        if method == "contiguous" and not given:
+            return tensor
+        if len(given) == 1 and isinstance(given[0], (tuple, list)):
+            given = list(given[0])
+        if method in ("view", "reshape"):
+            return tensor.shaped([_size(one) for one in given], self._sizes)
+        if not all(type(one) is int for one in given):
+            raise _UnknownError
+        if method == "permute":
+            return tensor.ordered(given)
+        if method in ("transpose", "swapaxes") and len(given) == 2 and tensor.shape:
+            first, second = (dim % len(tensor.shape) for dim in given)
+            dims = {first: second, second: first}
+            return tensor.ordered([dims.get(dim, dim) for dim in range(len(tensor.shape))])
+        raise _UnknownError
+
     def _function(self, node: ast.expr) -> Any:
         """Returns the value of a name, or of a name in modules."""
         if isinstance(node, ast.Name):
@@ -439,7 +518,7 @@ class _Body:
                 return getattr(owner, node.attr, None)
         raise _UnknownError
 
-    def _cut(self, node: ast.Subscript) -> torch.Tensor:
+    def _cut(self, node: ast.Subscript) -> _Seen:
         tensor = self._tensor(node.value)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         shape = list(tensor.shape)
@@ -456,6 +535,16 @@ class _Body:
             if not same(_size(first), 0) or not same(_size(last), size):
                 raise _UnknownError
         return tensor
+
+
+def _are_one(one: Any, other: Any) -> bool:
+    """True for one tensor, seen through no view that is left."""
+    first, second = (
+        _Seen.of(each) if isinstance(each, torch.Tensor) else each for each in (one, other)
+    )
+    if not isinstance(first, _Seen) or not isinstance(second, _Seen):
+        return first is second
+    return first.tensor is second.tensor and not first.views and not second.views
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ast.expr]:
@@ -514,9 +603,8 @@ def _is_multiple(value: Any, of: Any) -> bool:
 def _is_usual(tensor: torch.Tensor) -> bool:
     """True for a tensor that is cut and copied as all are."""
     kind = type(tensor)
-    return (
-        kind.__getitem__ is torch.Tensor.__getitem__ and kind.contiguous is torch.Tensor.contiguous
-    )
+    names = ("__getitem__", *_METHODS)
+    return all(getattr(kind, name) is getattr(torch.Tensor, name) for name in names)
 
 
 def _decided_by_python(attempt: Attempt) -> Retry | None:

@@ -23,20 +23,19 @@ _GENERAL = (3, 2)
 
 
 class NearbySizes:
-    """Finds sizes on the same sides of all conditions as other ones, which the model takes."""
+    """Finds sizes that leave each trace at the same condition as other ones, which the model takes."""
 
     def __init__(self, plan: Plan, proven: ProvenGraphs, takes: Callable[[Sizes], bool]) -> None:
         self._plan, self._proven, self._takes = plan, proven, takes
 
     def general_near(self, seed: Sizes) -> Iterator[Sizes]:
-        """Yields sizes that stand for those of a call: on the same sides of all conditions, general,
-        and small if possible. The sizes themselves come last.
+        """Yields sizes that stand for those of a call: they leave each trace at the same condition, are
+        general, and small if possible. The sizes themselves come last.
         """
-        conditions = self._proven.conditions()
-        sides = [condition.holds(seed) for condition in conditions]
+        violated = self._proven.first_violated(seed)
 
         def are_beside(sizes: Sizes) -> bool:
-            return [condition.holds(sizes) for condition in conditions] == sides
+            return self._proven.first_violated(sizes) == violated
 
         small = dict(seed)
         for name in seed:
@@ -45,7 +44,9 @@ class NearbySizes:
                 small = nearer
         own = dict(seed)
         for name, size in seed.items():
-            for general in (self._base(name, seed), *_GENERAL) if size in (0, 1) else ():
+            base = self._base(name, seed)
+            # a small size may pad to one window alone, and torch keeps the number of windows then
+            for general in (base, base + 1, *_GENERAL) if size in (0, 1) else ():
                 if are_beside({**own, name: general}):
                     own[name] = general
                     break

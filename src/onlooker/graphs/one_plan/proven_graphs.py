@@ -155,6 +155,16 @@ class ProvenGraphs:
         }
         return list(found.values())
 
+    def first_violated(self, sizes: Sizes) -> list[str]:
+        """For each region the first condition that sizes violate, empty where they violate none: what
+        the model does after it is another matter there.
+        """
+        regions = [region.region for graph in self.graphs for region in graph.regions]
+        return [
+            next((c.formula for c in region.constraints if not c.holds(sizes)), "")
+            for region in regions
+        ]
+
     def are_beyond_steps(self, sizes: Sizes) -> bool:
         """True where a loop has more steps than were compared."""
         return any(

@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 _MOST_ABSENT = 2
 #: the most sets of tensors that are left out in runs: all sets of four tensors
 _MOST_WAYS = 15
+#: of so many graphs that serve no watched call a trace without each set of tensors is made
+_MOST_UNWATCHED = 2
 #: after so many plans, calls of graphs that joined the program since leave out nothing
 _MOST_SETTLED = 12
 
@@ -305,9 +307,12 @@ def _those_that_differ(
     """The graphs of a search for all sizes of which no graph of the other one, without some tensors, is proven
     to be the same.
 
-    The other one is traced at the sizes of each graph that serves watched calls.
+    The other one is traced at the sizes of each graph that serves watched calls, and of a few that serve everyday
+    sizes, as a batch of 1.
     """
-    for proven in filter(search.weight, search.graphs):
+    watched = list(filter(search.weight, search.graphs))
+    unwatched = [proven for proven in search.graphs if not search.weight(proven)]
+    for proven in (*watched, *unwatched[:_MOST_UNWATCHED]):
         own = (symbol.name for symbol in other.plan.symbols)
         sizes = {name: proven.regions[0].sizes[name] for name in own}
         if not other.holds(sizes):

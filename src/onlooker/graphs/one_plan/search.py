@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...contract.boundaries import boundary_sizes
-from ...core.contract import Constraint
+from ...core.contract import Constraint, Origin
 from ...core.errors import ExportError
 from ...core.marks import ORDER
 from ...core.plan import Plan
@@ -230,14 +230,26 @@ class PlanSearch:
 
     def drop_unwanted(self) -> None:
         """Leaves out graphs that hold none of the sizes of interest, where others hold watched
-        calls: a first trace may have taken another path than the calls.
+        calls: a first trace may have taken another path than the calls. One that went their path, and
+        ends before their sizes for an operator, is there for free and stays: torch keeps sizes of 1.
         """
         if not any(self.weight(proven) for proven in self.graphs):
             return
         wanted = list(self.domain.choices())
-        self._proven.graphs = [one for one in self.graphs if any(map(one.holds, wanted))]
-        first = self.graphs[0]
-        first.graph = replace(first.graph, plan=replace(first.graph.plan, name=self.plan.name))
+        held = [one for one in self.graphs if any(map(one.holds, wanted))]
+        free = [one for one in self.graphs if one not in held and self._is_on_their_path(one)]
+        self._proven.graphs = [*held, *free]
+        for number, one in enumerate(self.graphs[:1] if not free else self.graphs):
+            name = self.plan.name if number == 0 else f"{self.plan.name}_{number + 1}"
+            one.graph = replace(one.graph, plan=replace(one.graph.plan, name=name))
+
+    def _is_on_their_path(self, proven: ProvenGraph) -> bool:
+        """True where nothing but conditions of operators excludes a watched call."""
+        return any(
+            all(c.holds(sizes) or c.origin is Origin.OPERATOR for c in region.region.constraints)
+            for region in proven.regions
+            for sizes, _ in self.domain.calls
+        )
 
     def weight(self, proven: ProvenGraph) -> int:
         """Counts the watched calls that have sizes for which a graph is proven."""

@@ -47,7 +47,8 @@ class SizesOfInterest:
     ``watched`` are the distinct sizes of the watched calls, in rising order. ``asked`` is the range
     that the user gives, its end None where it has none. ``everyday`` are sizes that every user meets,
     though no call had them: a batch of 1, one token, an empty cache. ``grid`` divides the watched
-    sizes of 2 and more, as far as they have such a divisor.
+    sizes of 2 and more, as far as they have such a divisor. ``is_batch`` is True for rows: symbols of a
+    batch may have a size of 1 alone, where one length of 1 beside others is no everyday call.
     """
 
     name: str
@@ -55,6 +56,7 @@ class SizesOfInterest:
     asked: tuple[int, int | None] | None = None
     everyday: tuple[int, ...] = ()
     grid: int = 1
+    is_batch: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -130,7 +132,16 @@ class DomainOfInterest:
 
     def wants(self, sizes: Sizes) -> bool:
         """True for sizes of which each is worth a graph of its own."""
-        return all(self.symbols[name].wants(size) for name, size in sizes.items())
+        return all(
+            self.symbols[name].wants(size) and self._is_everyday(name, sizes)
+            for name, size in sizes.items()
+        )
+
+    def _is_everyday(self, name: str, sizes: Sizes) -> bool:
+        """False where a symbol has a size of 1, say, that no call had, and others that were alike have another one."""
+        symbol, size = self.symbols[name], sizes[name]
+        others = [one.name for group in self._alike() if symbol in group for one in group]
+        return size in self._alone(symbol, [size]) or all(sizes.get(one) == size for one in others)
 
     def weight(self, holds: Callable[[Sizes], bool]) -> int:
         """Counts the watched calls that have sizes for which ``holds`` is true."""
@@ -147,22 +158,35 @@ class DomainOfInterest:
         for number, (base, _) in enumerate(self.calls[:_MOST_CALLS]):
             for symbol in self.symbols.values():
                 wanted = symbol.choices() if number == 0 else _ends(symbol)
-                for size in wanted:
+                for size in self._alone(symbol, wanted):
                     yield {**base, symbol.name: size}
         for base, _ in self.calls[:1]:
             for one, other in combinations(self.symbols.values(), 2):
-                for size, other_size in product(_ends(one), _ends(other)):
+                sizes = (self._alone(symbol, _ends(symbol)) for symbol in (one, other))
+                for size, other_size in product(*sizes):
                     yield {**base, one.name: size, other.name: other_size}
+
+    def _alone(self, symbol: SizesOfInterest, sizes: Sequence[int]) -> Sequence[int]:
+        """The sizes that the symbol has beside watched ones of those that were alike in every call."""
+        is_alone = all(symbol not in group or len(group) == 1 for group in self._alike())
+        if symbol.is_batch or symbol.is_asked or is_alone:
+            return sizes
+        rare = {size for size in symbol.everyday if size not in symbol.watched}
+        return [size for size in sizes if size not in rare]
+
+    def _alike(self) -> list[list[SizesOfInterest]]:
+        """The symbols, those that had the same size in each watched call together."""
+        alike: dict[tuple[int, ...], list[SizesOfInterest]] = {}
+        for symbol in self.symbols.values():
+            watched = tuple(sizes[symbol.name] for sizes, _ in self.calls)
+            alike.setdefault(watched, []).append(symbol)
+        return list(alike.values())
 
     def _everyday_together(self) -> Iterator[Sizes]:
         """Yields the everyday sizes of symbols that had the same size in each watched call, such as
         a batch and the rows of the states that the model keeps.
         """
-        alike: dict[tuple[int, ...], list[SizesOfInterest]] = {}
-        for symbol in self.symbols.values():
-            watched = tuple(sizes[symbol.name] for sizes, _ in self.calls)
-            alike.setdefault(watched, []).append(symbol)
-        for group in alike.values():
+        for group in self._alike():
             for size in dict.fromkeys(size for symbol in group for size in symbol.everyday):
                 names = [symbol.name for symbol in group if size in symbol.everyday]
                 if len(names) > 1:
@@ -227,7 +251,12 @@ def domain_of_interest(
             least = symbol.least if everyday else max(symbol.least, 2)
             asked = min((least, *watched)), symbol.high
         symbols[symbol.name] = SizesOfInterest(
-            symbol.name, watched, asked, everyday, _grid(symbol, watched)
+            symbol.name,
+            watched,
+            asked,
+            everyday,
+            _grid(symbol, watched),
+            any(axis.dim == 0 for axis in plan.axes_of(symbol.name)),
         )
     return DomainOfInterest(symbols, tuple((dict(key), count) for key, count in ordered))
 
@@ -246,7 +275,7 @@ def _everyday(plan: Plan, symbol: Symbol) -> tuple[int, ...]:
     """Sizes of a batch, of a sequence and of a past that every user meets."""
     leaves = {leaf.path: leaf for leaf in plan.inputs}
     axes = [(leaves[axis.path], axis.dim) for axis in plan.axes_of(symbol.name)]
-    is_batch = any(dim == 0 for _, dim in axes)
+    is_batch = any(dim == 0 and len(leaf.path.entries) <= _DEEPEST for leaf, dim in axes)
     is_sequence = any(dim is not None and _may_be_sequence(leaf, dim) for leaf, dim in axes)
     found = [1] if is_batch or is_sequence else []
     if 0 in symbol.observed:

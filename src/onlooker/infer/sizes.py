@@ -46,6 +46,7 @@ __all__ = [
     "least_sizes",
     "listed",
     "middle_sizes",
+    "nearly_alike_sizes",
     "observed_sizes",
     "roomy_sizes",
     "size_label",
@@ -385,6 +386,28 @@ def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
         alike = {name: sizes[leader] for name, leader in leader_of.items()}
         if are_in_range(plan, alike):
             yield alike
+
+
+def nearly_alike_sizes(
+    plan: Plan, calls: Sequence[Sizes], choices: Iterable[Sizes]
+) -> Iterator[Sizes]:
+    """The choices, but symbols that had equal sizes in each of the calls differ by few steps: a model may take
+    no more ids than their mask is long. None where no symbols had.
+    """
+    groups: dict[tuple[int, ...], list[Symbol]] = {}
+    for symbol in plan.symbols:
+        groups.setdefault(tuple(call[symbol.name] for call in calls), []).append(symbol)
+    if not calls or len(groups) == len(plan.symbols):
+        return
+    for sizes in choices:
+        for way in (1, -1):
+            nearly = {
+                symbol.name: max(sizes[one.name] for one in group) + way * number * symbol.step
+                for group in groups.values()
+                for number, symbol in enumerate(group)
+            }
+            if are_in_range(plan, nearly) and is_general(plan, nearly):
+                yield nearly
 
 
 def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:

@@ -13,8 +13,15 @@ from ..core.errors import ExportError
 from ..core.plan import symbol_names
 from ..core.sizes.expression import Sizes
 from ..core.structure import Result
-from ..infer.sizes import even_sizes, example_sizes, is_general, listed
+from ..infer.sizes import (
+    even_sizes,
+    example_sizes,
+    is_general,
+    listed,
+    nearly_alike_sizes,
+)
 from ..materialise.arguments import Calls, leaf_values
+from ..materialise.room import with_room
 from .lab import Lab, SpentError
 from .small_sizes import representative
 from .work import work_of
@@ -46,7 +53,9 @@ def sizes_of_trace(calls: Calls, lab: Lab) -> Iterator[Sizes]:
     """
     watched = [calls.sizes_of(sample) for sample in calls.own]
     usual = chain(even_sizes(calls.plan, watched), example_sizes(calls.plan))
-    return representative(calls, lab, usual, of_trace=True)
+    roomy = (with_room(calls, sizes) for sizes in example_sizes(calls.plan))
+    nearly_alike = nearly_alike_sizes(calls.plan, watched, roomy)
+    return chain(representative(calls, lab, usual, of_trace=True), nearly_alike)
 
 
 def _no_larger(calls: Calls, choices: Iterable[Sizes]) -> Iterator[Sizes]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
 
 
 class GivesBack(nn.Module):
@@ -53,3 +53,34 @@ def test_a_size_that_decides_is_not_unread(rows: int) -> None:
         assert rows < 2
     else:
         torch.testing.assert_close(got, model(x, states))
+
+
+class LeavesOut(nn.Module):
+    def forward(self, x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1)
+
+
+def test_numbers_of_8_bits_that_nothing_reads_are_no_obstacle() -> None:
+    observer, model = InputObserver(), LeavesOut()
+    with observer(model):
+        for size in (2, 3):
+            model(torch.randn(size, 4), torch.randn(size).to(torch.float8_e4m3fn))
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(observer.export()(x, torch.ones(5).to(torch.float8_e4m3fn)), x.softmax(-1))
+
+
+class CountsBytes(nn.Module):
+    """torch writes this number as a product of three, which no operator of Python takes."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = x * 2
+        return y, y.untyped_storage().nbytes()
+
+
+def test_a_graph_that_cannot_be_run_is_refused() -> None:
+    observer, model = InputObserver(), CountsBytes()
+    with observer(model):
+        model(torch.randn(2, 4))
+        model(torch.randn(3, 4))
+    with pytest.raises(ExportError, match="mul expected 2 arguments"):
+        observer.export()

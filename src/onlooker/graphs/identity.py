@@ -7,8 +7,9 @@ on random and on extreme values of many sizes are the same, but for thresholds t
 So the test holds only where both graphs have the same thresholds:
 
 - on values: a clamp, a comparison, a rounding whose arguments hang on the inputs that both have;
-- on sizes: the numbers in comparisons, slices and arithmetic of positions (a window of 48). A number
-  that one graph alone has is met by sizes around it, or the graphs count as different.
+- on sizes: the numbers in comparisons, slices and arithmetic of positions (a window of 48), and those of
+  arithmetic on sizes (``n // 64``). A number that one graph alone has is met by sizes around it, or the
+  graphs count as different. Where a run costs little, a size that is large meets what no number tells.
 """
 
 from __future__ import annotations
@@ -21,23 +22,35 @@ from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.path import Path
 from ..core.plan import Plan, symbol_names
 from ..core.sizes.expression import Sizes
 from ..infer.sizes import choose_sizes, is_possible, middle_sizes
 from ..materialise.arguments import Calls, fill_of
-from ..materialise.extremes import LARGE, extreme_values
+from ..materialise.extremes import FLAT, GREAT, LARGE, extreme_values
 from ..proofs.size_program import SizeProgram
 from ..pytrees.comparisons.agree import agreement
+from ..pytrees.nodes import SYMBOLIC
 from ..torch_internals.graph_modules import input_names
 from ..trace.graph import Graph
 from .known_masks import are_same_with_known_masks
-from .thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
+from .thresholds import (
+    DECIDING,
+    LARGE_SIZE,
+    POSITIONS,
+    THRESHOLDS,
+    numbers_in,
+    numbers_of_pieces,
+    operator_name,
+    sizes_at,
+)
 
 __all__ = [
     "are_lengths",
     "identity_difference",
     "is_met",
+    "pieces_of",
     "symbols_of_positions",
 ]
 
@@ -45,6 +58,17 @@ __all__ = [
 _GREATEST = 600
 #: the shares of a length at which positions are computed
 _SHARES = (1, 2, 3, 5, 8, 16, 64)
+#: a run of a graph of so many weights costs little
+_FEW_WEIGHTS = 3_000_000
+#: the number from which on whole numbers are rounded, or go round, in a dtype
+_LEAST_ROUNDED = {
+    torch.bfloat16: 2**8,
+    torch.float16: 2**11,
+    torch.int8: 2**7,
+    torch.uint8: 2**8,
+}
+#: operators that make the numbers of positions
+_COUNTING = frozenset({"arange", "cumsum", "sum", "add", "mul", "_to_copy", "to", "cumprod"})
 #: at so many sizes at least the graphs have to agree
 _FEWEST = 2
 
@@ -71,6 +95,8 @@ def identity_difference(
         names = symbols_of_positions(first, number) | symbols_of_positions(second, number)
         if is_met(number, names, dict(first.sizes), holds):
             return "one of them has a number on positions that is too large to be tried"
+    if _is_small(first) and _is_small(second):
+        small.append(LARGE_SIZE)
     choices = [
         sizes
         for sizes in _sizes(first.plan, dict(first.sizes), small)
@@ -80,8 +106,9 @@ def identity_difference(
         return "too few sizes could be tried"
     if are_same_with_known_masks(first, second, choices):
         return ""
+    found = _difference_of_extremes(first, second, calls, choices[0])
     differences = (_difference_at(first, second, calls, sizes) for sizes in choices)
-    return next(filter(None, differences), "")
+    return found or next(filter(None, differences), "")
 
 
 def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
@@ -101,27 +128,51 @@ def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]
 
 
 def _difference_at(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> str:
-    plan = first.plan
-    shared = {leaf.path for leaf in second.plan.inputs}
     values = calls.values(sizes)
-    extreme = extreme_values(calls, values, LARGE)
-    for chosen in (values, extreme):
-        if chosen is None:
-            continue
-        inputs = [
-            chosen[leaf.path] if leaf.path in shared else fill_of(leaf, sizes)
-            for leaf in plan.inputs
-        ]
-        fewer = [chosen[leaf.path] for leaf in second.plan.inputs]
-        try:
-            results = [graph(_copies(given)) for graph, given in ((first, inputs), (second, fewer))]
-        except Exception as error:
-            return f"a graph refuses {dict(sizes)}: {type(error).__name__}"
-        paths = list(first.outputs.structure.paths())
-        found = agreement(paths, results[0], results[1])
-        if not found.holds:
-            return f"the results differ at {dict(sizes)}"
+    for chosen in (values, extreme_values(calls, values, LARGE)):
+        found = "" if chosen is None else _difference_of(first, second, chosen, sizes)
+        if found:
+            return found
     return ""
+
+
+def _difference_of_extremes(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> str:
+    """Where the graphs differ for rows of one number, or where numbers are infinite in one of them alone."""
+    values = calls.values(sizes)
+    for pattern in (*FLAT, *GREAT):
+        chosen = extreme_values(calls, values, pattern)
+        is_finite = pattern in GREAT  # large numbers are rounded in another way in another form
+        if chosen is not None:
+            found = _difference_of(first, second, chosen, sizes, as_finite=is_finite)
+            if found:
+                return found
+    return ""
+
+
+def _difference_of(
+    first: Graph, second: Graph, values: Values, sizes: Sizes, *, as_finite: bool = False
+) -> str:
+    """Where the results for some values differ; ``as_finite`` compares which numbers are finite alone."""
+    shared = {leaf.path for leaf in second.plan.inputs}
+    inputs = [
+        values[leaf.path] if leaf.path in shared else fill_of(leaf, sizes)
+        for leaf in first.plan.inputs
+    ]
+    fewer = [values[leaf.path] for leaf in second.plan.inputs]
+    try:
+        results = [graph(_copies(given)) for graph, given in ((first, inputs), (second, fewer))]
+    except Exception as error:
+        return f"a graph refuses {dict(sizes)}: {type(error).__name__}"
+    if as_finite:
+        results = [[_finite(value) for value in result] for result in results]
+    paths = list(first.outputs.structure.paths())
+    found = agreement(paths, results[0], results[1])
+    return "" if found.holds else f"the results differ at {dict(sizes)}"
+
+
+def _finite(value: Any) -> Any:
+    is_float = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+    return torch.isfinite(value) if is_float else None
 
 
 def _copies(values: Sequence[Any]) -> list[Any]:
@@ -169,17 +220,52 @@ def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
     return [one for one in node.args[place : place + 1] if isinstance(one, torch.fx.Node)]
 
 
+def _is_small(graph: Graph) -> bool:
+    """True for a graph of so few weights that a run of many rows costs little."""
+    weights = graph.artifact.state_dict.values()
+    return bool(sum(weight.numel() for weight in weights) <= _FEW_WEIGHTS)
+
+
 def _numbers_of_one(first: Graph, second: Graph) -> list[int]:
-    """The numbers on positions that one of the graphs has more often than the other."""
-    counts = []
-    for graph in (first, second):
-        count: Counter[int] = Counter()
-        for node in graph.artifact.graph.nodes:
-            if node.op == "call_function" and _name(node) in POSITIONS:
-                count.update(abs(int(n)) for n in _numbers(node) if 2 <= abs(n) < 2**31)
-        counts.append(count)
-    one, other = counts
+    """The numbers on positions and sizes that one of the graphs has more often than the other."""
+    left_out = {leaf.path.root for leaf in first.plan.inputs}
+    left_out -= {leaf.path.root for leaf in second.plan.inputs}
+    one, other = _numbers_on_sizes(first, left_out), _numbers_on_sizes(second, ())
     return sorted({*(one - other), *(other - one)})
+
+
+def _numbers_on_sizes(graph: Graph, left_out: Collection[str]) -> Counter[int]:
+    """The numbers of a graph on positions and sizes, in calls that leave out some arguments."""
+    sizes, count = _sizes_of(graph, left_out), Counter(pieces_of(graph))
+    for node in graph.artifact.graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "call_function":
+            continue
+        if _name(node) in POSITIONS:
+            count.update(abs(int(n)) for n in _numbers(node) if 2 <= abs(n) < 2**31)
+        elif (
+            isinstance(value, torch.Tensor)
+            and sizes.knows(node)
+            and any(map(sizes.knows, node.all_input_nodes))
+        ):
+            count.update(size for n in _numbers(node) if (size := sizes_at(n)))
+        if isinstance(value, torch.Tensor) and value.dtype in _LEAST_ROUNDED:
+            is_counted = _name(node) in _COUNTING and sizes.knows(node) and _is_of_numbers(node)
+            count.update([_LEAST_ROUNDED[value.dtype]] if is_counted else [])
+    return count
+
+
+def pieces_of(graph: Graph) -> frozenset[int]:
+    """The sizes at which what a graph computes of sizes may begin another piece."""
+    values = (node.meta.get("val") for node in graph.artifact.graph.nodes)
+    expressions = {value.node.expr for value in values if isinstance(value, SYMBOLIC)}
+    return frozenset().union(*map(numbers_of_pieces, expressions))
+
+
+def _is_of_numbers(node: torch.fx.Node) -> bool:
+    """False for an operator on answers, of which 0 and 1 are the only numbers."""
+    tensors = [one.meta.get("val") for one in node.all_input_nodes]
+    return not any(getattr(one, "dtype", None) is torch.bool for one in tensors)
 
 
 def is_met(

@@ -6,9 +6,27 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..core.support.kinds import is_number
+import sympy
 
-__all__ = ["DECIDING", "POSITIONS", "THRESHOLDS", "numbers_in", "operator_name"]
+from ..core.support.kinds import is_number
+from ..torch_internals.sizes import FloatTrueDiv, IntTrueDiv, ToFloat
+
+__all__ = [
+    "DECIDING",
+    "LARGE_SIZE",
+    "POSITIONS",
+    "THRESHOLDS",
+    "numbers_in",
+    "numbers_of_pieces",
+    "operator_name",
+    "sizes_at",
+]
+
+#: what no number tells is met at this size: sums of positions in bfloat16, exponents, a window
+LARGE_SIZE = 300
+#: expressions that have no pieces
+_SMOOTH: tuple[type, ...] = (sympy.Add, sympy.Mul, sympy.Pow, sympy.Symbol, sympy.Number)
+_SMOOTH += (IntTrueDiv, FloatTrueDiv, ToFloat)
 
 #: operators that do another thing beyond a threshold
 THRESHOLDS = frozenset(
@@ -73,3 +91,30 @@ def numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
     note(list(args))
     note(list(kwargs.values()))
     return tuple(found)
+
+
+def sizes_at(number: float) -> int:
+    """The size at which a number on sizes may tell: itself, and for a factor below 1 where the product
+    passes 1; 0 for a number that tells nothing.
+
+    >>> sizes_at(64.0), sizes_at(-0.01), sizes_at(1)
+    (64, 100, 0)
+    """
+    size = abs(float(number))
+    if not 0 < size < 2**31:
+        return 0
+    size = round(1 / size) if size < 1 else int(size)
+    return size if 2 <= size < 2**31 else 0
+
+
+def numbers_of_pieces(expression: Any) -> frozenset[int]:
+    """The sizes at which an expression of sizes may begin another piece: 64 of ``n // 64`` and of
+    ``ceil(n / 64)``, 12 of ``max(0, n - 12)``.
+    """
+    found: set[int] = set()
+    for part in sympy.preorder_traversal(expression):
+        if part.args and not isinstance(part, _SMOOTH):
+            found.update(
+                sizes_at(number) for number in part.atoms(sympy.Number) if number.is_finite
+            )
+    return frozenset(found - {0})

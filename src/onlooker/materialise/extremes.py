@@ -10,7 +10,7 @@ import torch
 from ..core.call import Values
 from .arguments import Calls
 
-__all__ = ["BOUNDLESS", "EXTREME", "INFINITE", "LARGE", "extreme_values"]
+__all__ = ["BOUNDLESS", "EXTREME", "FLAT", "GREAT", "INFINITE", "LARGE", "extreme_values"]
 
 #: the floats that compare; torch computes with no other ones
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -18,6 +18,10 @@ _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 #: the same for a runtime that rounds in another way
 LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
+#: rows of one number: their variance is 0, and so is the length of the first ones
+FLAT = ((0.0,), (1.5,))
+#: what exponents make infinite
+GREAT = ((1e4,), (-1e4,), EXTREME)
 #: the same with what no number compares with
 INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 #: the same without NaN, for a runtime that does not carry it through

@@ -20,6 +20,7 @@ unknown whether two values share their memory, the comparison gives up rather th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -433,7 +434,9 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return target(*args)
     if target not in exact:
         raise _GraphsDifferError(f"{target} of sizes is not compared")
-    return exact[target](*map(sympy.sympify, args))
+    found = list(map(sympy.sympify, args))
+    # torch writes a product of several sizes as one call
+    return exact[target](*found) if len(found) < 3 else functools.reduce(exact[target], found)
 
 
 def _either(condition: Any, first: Any, second: Any) -> Any:

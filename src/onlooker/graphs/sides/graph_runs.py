@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ...lab.runner import opened
 from ...pytrees.open import copy_tensors, open_arguments
 from ...serve.dispatch import Dispatcher
 from ...trace.graph import Graph
+from ..identity import pieces_of
 from .operators_of_runs import (
     numbers_of_positions,
     places_taken,
@@ -42,6 +43,8 @@ class GraphRun:
     value_reads: int = 0
     positions: Counter[int] = field(default_factory=Counter)
     places: Counter[tuple[int, int]] = field(default_factory=Counter)
+    #: the sizes at which what the graph computes of sizes may begin another piece
+    pieces: frozenset[int] = frozenset()
 
     def is_for(self, inputs: Sequence[Any]) -> bool:
         """True for the same inputs."""
@@ -79,6 +82,7 @@ class GraphRuns:
         found = next((one for one in known if one.is_for(inputs)), None)
         if found is None or not inputs:
             found = self._run(dispatcher, arguments, inputs)
+            found = replace(found, pieces=pieces_of(graph))
             known.append(found)
         return found
 

@@ -38,6 +38,8 @@ class PositionNumbers:
         one, other = numbers_of_positions(run.steps), of_graph.positions
         self.of_runs.update(_unexplained(run, one - other, places_taken(run.steps)))
         self.of_graphs.update(_unexplained(run, other - one, of_graph.places))
+        self.of_runs.update(run.symbols.pieces - of_graph.pieces - {0})
+        self.of_graphs.update(of_graph.pieces - run.symbols.pieces)
 
 
 def _unexplained(

@@ -62,6 +62,7 @@ from ...trace.operators_alike import run_alike
 from ..identity import are_lengths, is_met, symbols_of_positions
 from ..one_plan.search import PlanSearch
 from ..one_plan.ways import USUAL_SIZES, sizes_from, sizes_of_absent
+from ..thresholds import LARGE_SIZE
 from .graph_runs import GraphRun, GraphRuns
 from .operators_of_runs import thresholds_on_values, value_reads
 from .position_numbers import GREATEST_TRIED, PositionNumbers
@@ -324,6 +325,9 @@ class _Way:
                 self._compare(sizes, PositionNumbers())
             except TooLargeError:
                 self._end_at(f"{name} < {number - 1}")
+        for sizes in self._large_sizes():
+            with contextlib.suppress(TooLargeError):
+                self._compare(sizes, PositionNumbers())
 
     def _visit(self, sizes: Sizes, numbers: PositionNumbers) -> None:
         """A run at sizes of the graphs for which no run stands."""
@@ -438,6 +442,13 @@ class _Way:
                 if key not in known and self._is_served(sizes):
                     known.add(key)
                     yield name, number, sizes
+
+    def _large_sizes(self) -> Iterator[Sizes]:
+        """Sizes that meet what no number tells, one symbol after the other."""
+        for name in (name for name in symbol_names(self.plan) if name not in self._absent):
+            sizes = {**self.sides[0].sizes, name: LARGE_SIZE}
+            if self._is_served(sizes):
+                yield sizes
 
     def _may_meet(self, number: int, numbers: PositionNumbers) -> bool:
         """True where the graphs take calls with as many positions as a number that is compared with them."""

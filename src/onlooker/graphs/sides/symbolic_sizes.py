@@ -28,6 +28,7 @@ from ...pytrees.nodes import SYMBOLIC
 from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ...repairs.trace_mode import Reader
 from ...torch_internals.sizes import SIZE_READS, ConstantSource, ShapeEnv, symbolic_shapes
+from ..thresholds import numbers_of_pieces, sizes_at
 
 __all__ = [
     "NotedFloat",
@@ -148,6 +149,8 @@ class SymbolicSizes(Reader):
         #: tensors that were made of plain numbers, and those that were computed of sizes
         self.plain_tensors: list[torch.Tensor] = []
         self.tensors_of_sizes: list[torch.Tensor] = []
+        #: the sizes at which what is computed of sizes, and given to functions, may begin another piece
+        self.pieces: set[int] = set()  # 0 says nothing
         self._are_numbers = False
 
     @contextlib.contextmanager
@@ -185,11 +188,15 @@ class SymbolicSizes(Reader):
         if func in _OF_SYMBOLS:
             return func(*args, **kwargs)
         if func is torch.Tensor.__getitem__:
+            ends = (one.node.expr for one in _symbols_in(args[1]))
+            self.pieces.update(sizes_at(n) for end in ends for n in end.atoms(sympy.Integer))
             self._decide_slices(*args)
             self.ranges.chosen(args[1])  # a list that stands for a range
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
-        if is_range or _has_symbols((args, kwargs)):
+        symbols = list(_symbols_in((args, kwargs)))
+        self.note_pieces(symbols)
+        if is_range or symbols:
             self.tensors_of_sizes += _tensors_in(result) or _tensors_in(args)  # x[0] = size
         elif func in LIST_TAKERS and args and _is_plain(args[0]):
             self.plain_tensors.append(result)
@@ -198,6 +205,12 @@ class SymbolicSizes(Reader):
         if isinstance(result, torch.Size):
             return torch.Size([self._symbol(size) for size in result])
         return self._symbol(result) if func in _OF_ONE_SIZE else result
+
+    def note_pieces(self, values: Iterable[Any]) -> None:
+        """Notes at which sizes the symbols among some values may begin another piece."""
+        for value in values:
+            if isinstance(value, SYMBOLIC):
+                self.pieces |= numbers_of_pieces(value.node.expr)
 
     def _decide_slices(self, tensor: torch.Tensor, index: Any) -> None:
         """Decides whether the slices of an index end within their axes: what takes all of an axis is no
@@ -248,15 +261,17 @@ def _first_parts(index: Any) -> Iterator[Any]:
         yield part
 
 
-def _has_symbols(value: Any) -> bool:
-    """True where one of the arguments of a function is a symbol."""
+def _symbols_in(value: Any) -> Iterator[Any]:
+    """Yields the symbols among the arguments of a function."""
     if isinstance(value, slice):
-        return _has_symbols((value.start, value.stop, value.step))
+        value = value.start, value.stop, value.step
     if isinstance(value, dict):
-        return any(map(_has_symbols, value.values()))
+        value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return any(map(_has_symbols, value))
-    return isinstance(value, SYMBOLIC)
+        for item in value:
+            yield from _symbols_in(item)
+    elif isinstance(value, SYMBOLIC):
+        yield value
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:

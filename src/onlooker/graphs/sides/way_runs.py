@@ -174,6 +174,7 @@ class WayRuns:
         steps = used_steps(recorder.steps, result.leaves)
         if self._held is not None:
             symbols.plain_tensors += made_by_python(recorder.steps, (*given, *self._held))
+        symbols.note_pieces(result.leaves)
         recorder.steps.clear()  # the loops are in a cycle, and would keep gigabytes of tensors
         return RecordedRun(_plain(result), steps, given, symbols, hits, decisions)
 

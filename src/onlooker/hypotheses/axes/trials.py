@@ -19,7 +19,7 @@ from ...lab.lab import Lab, SpentError
 from ...lab.work import work_of
 from ...materialise.arguments import Calls
 from ...materialise.tensors import resized
-from ...pytrees.numbers import altered
+from ...pytrees.numbers import altered, is_same
 from ..reading import reads_difference
 from .classes import size_of
 from .result_before import ResultBefore
@@ -265,7 +265,7 @@ class AxisTrials:
         changed = altered(value)
         others = self.calls.domains.clamped({**self.base, path: changed})
         tried = [(others, "other values")]
-        if torch.equal(others[path], changed):  # any number is a valid one
+        if is_same(others[path], changed):  # any number is a valid one
             not_numbers = {**self.base, path: torch.full_like(value, torch.nan)}
             tried.append((not_numbers, "NaN as values"))
         for values, what in tried:

@@ -20,7 +20,6 @@ unknown whether two values share their memory, the comparison gives up rather th
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -409,9 +408,9 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if kwargs:
         raise _GraphsDifferError(f"{target} takes sizes by name")
     exact: dict[Any, Callable[..., Any]] = {
-        operator.add: operator.add,
+        operator.add: sympy.Add,  # of any number: torch writes a product of several sizes as one call
         operator.sub: operator.sub,
-        operator.mul: operator.mul,
+        operator.mul: sympy.Mul,
         operator.neg: operator.neg,
         operator.floordiv: FloorDiv,
         operator.mod: PythonMod,
@@ -434,9 +433,7 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return target(*args)
     if target not in exact:
         raise _GraphsDifferError(f"{target} of sizes is not compared")
-    found = list(map(sympy.sympify, args))
-    # torch writes a product of several sizes as one call
-    return exact[target](*found) if len(found) < 3 else functools.reduce(exact[target], found)
+    return exact[target](*map(sympy.sympify, args))
 
 
 def _either(condition: Any, first: Any, second: Any) -> Any:

@@ -246,3 +246,25 @@ def test_what_operators_ask_about_computed_sizes_leaves_only_the_least_sizes():
             same(model, program, torch.randn(rows, 3, height, width))
     with pytest.raises(RejectedCallError):
         program(torch.randn(2, 3, 7, 40))
+
+
+class DecidesBySides(nn.Module):
+    """Many decisions on the sides of an image, none on the length of the rows beside it."""
+
+    def forward(self, image, rows):
+        for divisor in range(3, 40):
+            for side in image.shape[2:]:
+                image = image + 1 if side % divisor == 0 else image
+        return image.mean((2, 3)) + rows.softmax(2).sum(2)
+
+
+def test_axes_of_few_guards_change_beside_those_of_many():
+    model, observer = DecidesBySides(), InputObserver()
+    with observer(model):
+        for batch in (2, 3):
+            model(torch.randn(batch, 4, 32, 32), torch.randn(batch, 4, 7))
+    program = observer.export()
+    image, rows = torch.randn(5, 4, 32, 32), torch.randn(5, 4, 9)
+    torch.testing.assert_close(program(image, rows), model(image, rows))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(5, 4, 30, 32), rows)

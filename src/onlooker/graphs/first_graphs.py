@@ -35,6 +35,8 @@ __all__ = ["add_first_graphs"]
 logger = logging.getLogger(__name__)
 #: a trace in which axes change that no watched call changed may meet so many guards
 _MOST_OF_UNWATCHED = 60
+#: in this part of the guards stands a symbol of which there are many
+_OFTEN = 0.25
 
 
 def add_first_graphs(program: ProgramGraphs, plans: Sequence[Plan]) -> None:
@@ -163,14 +165,36 @@ def _first_trace(program: ProgramGraphs, plan: Plan) -> Traced:
         return export_graph(plan, program.samples, program.lab, most_guards=_MOST_OF_UNWATCHED)
     except TooManyGuardsError as error:
         logger.info("%s: %s", plan.name, error)
-        note = _note_on_unwatched(plan, unwatched, error)
-        fixed = at_sizes(plan, unwatched)
-        fixed = replace(fixed, notes=(*fixed.notes, note))
-        traced = export_graph(fixed, program.samples, program.lab)
+        many = _decided_often(plan, unwatched, error)
+        if 0 < len(many) < len(unwatched):
+            with contextlib.suppress(ExportError, TooManyGuardsError):
+                fixed = _at_watched_sizes(plan, many, error)
+                return export_graph(
+                    fixed, program.samples, program.lab, most_guards=_MOST_OF_UNWATCHED
+                )
+        traced = export_graph(
+            _at_watched_sizes(plan, unwatched, error), program.samples, program.lab
+        )
         if traced.condition.atoms:
             with contextlib.suppress(ExportError):
                 return export_graph(plan, program.samples, program.lab)
         return traced
+
+
+def _decided_often(plan: Plan, sizes: Sizes, error: TooManyGuardsError) -> Sizes:
+    """The sizes of those symbols that stand in many of the guards of a trace."""
+    often = [
+        str(plan.inputs[number].shape[dim])
+        for (number, dim), share in error.shares.items()
+        if share >= _OFTEN and dim < len(plan.inputs[number].shape)
+    ]
+    return {name: size for name, size in sizes.items() if name in often}
+
+
+def _at_watched_sizes(plan: Plan, sizes: Sizes, error: Exception) -> Plan:
+    """The plan at the sizes of all watched calls, which says how to ask for others."""
+    fixed, note = at_sizes(plan, sizes), _note_on_unwatched(plan, sizes, error)
+    return replace(fixed, notes=(*fixed.notes, note))
 
 
 def _note_on_unwatched(plan: Plan, sizes: Sizes, error: Exception) -> Note:

@@ -8,7 +8,8 @@ example has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -36,7 +37,11 @@ def usual_guards(n_inputs: int) -> int:
 
 
 class TooManyGuardsError(Exception):
-    """The trace was ended; never seen by a user."""
+    """The trace was ended; never seen by a user. ``shares`` says in which part of the guards the size of an
+    axis stands, by the position of its input and its dimension.
+    """
+
+    shares: Mapping[tuple[int, int], float] = MappingProxyType({})
 
 
 class GuardCount(Reader):
@@ -47,7 +52,8 @@ class GuardCount(Reader):
     """
 
     def __init__(self, inputs: Iterable[Any], most: int | None) -> None:
-        self._environment: Any = next(_environments(inputs), None)
+        self._inputs = list(inputs)
+        self._environment: Any = next(_environments(self._inputs), None)
         self._most = most
         if most is None or self._environment is None:
             self.functions = ()
@@ -57,8 +63,24 @@ class GuardCount(Reader):
     ) -> Any:
         """Counts the guards, and hands the function on."""
         if self._most is not None and len(self._environment.guards) > self._most:
-            raise TooManyGuardsError(f"the trace met more than {self._most} guards")
+            error = TooManyGuardsError(f"the trace met more than {self._most} guards")
+            error.shares = self._shares()
+            raise error
         return func(*args, **kwargs)
+
+    def _shares(self) -> dict[tuple[int, int], float]:
+        guards = [guard.expr.free_symbols for guard in self._environment.guards]
+
+        def share(size: torch.SymInt) -> float:
+            own = size.node.expr.free_symbols
+            return sum(not own.isdisjoint(symbols) for symbols in guards) / len(guards)
+
+        return {
+            (number, dim): share(size)
+            for number, value in enumerate(self._inputs)
+            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ())
+            if isinstance(size, torch.SymInt)
+        }
 
 
 def _environments(inputs: Iterable[Any]) -> Iterator[Any]:

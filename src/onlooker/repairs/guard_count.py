@@ -70,17 +70,13 @@ class GuardCount(Reader):
 
     def _shares(self) -> dict[tuple[int, int], float]:
         guards = [guard.expr.free_symbols for guard in self._environment.guards]
-
-        def share(size: torch.SymInt) -> float:
-            own = size.node.expr.free_symbols
-            return sum(not own.isdisjoint(symbols) for symbols in guards) / len(guards)
-
-        return {
-            (number, dim): share(size)
-            for number, value in enumerate(self._inputs)
-            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ())
-            if isinstance(size, torch.SymInt)
-        }
+        found: dict[tuple[int, int], float] = {}
+        for number, value in enumerate(self._inputs):
+            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                own = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else set()
+                count = sum(not own.isdisjoint(symbols) for symbols in guards)
+                found[number, dim] = count / len(guards)
+        return found
 
 
 def _environments(inputs: Iterable[Any]) -> Iterator[Any]:

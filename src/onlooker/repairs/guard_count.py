@@ -73,7 +73,9 @@ class GuardCount(Reader):
         found: dict[tuple[int, int], float] = {}
         for number, value in enumerate(self._inputs):
             for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                own = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else set()
+                own: set[Any] = set()
+                if isinstance(size, torch.SymInt):
+                    own = size.node.expr.free_symbols
                 count = sum(not own.isdisjoint(symbols) for symbols in guards)
                 found[number, dim] = count / len(guards)
         return found

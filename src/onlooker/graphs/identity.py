@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import torch
@@ -95,25 +95,28 @@ def identity_difference(
         names = symbols_of_positions(first, number) | symbols_of_positions(second, number)
         if is_met(number, names, dict(first.sizes), holds):
             return "one of them has a number on positions that is too large to be tried"
-    if _is_small(first) and _is_small(second):
-        small.append(LARGE_SIZE)
+    large = [LARGE_SIZE] if _is_small(first) and _is_small(second) else []
     choices = [
         sizes
-        for sizes in _sizes(first.plan, dict(first.sizes), small)
+        for sizes in _sizes(first.plan, dict(first.sizes), small, large)
         if holds(sizes) and is_possible(first.plan, sizes)
     ]
     if len(choices) < _FEWEST and first.plan.symbols:
         return "too few sizes could be tried"
     if are_same_with_known_masks(first, second, choices):
         return ""
-    found = _difference_of_extremes(first, second, calls, choices[0])
-    differences = (_difference_at(first, second, calls, sizes) for sizes in choices)
-    return found or next(filter(None, differences), "")
+    differences = chain(
+        (_difference_of_extremes(first, second, calls, sizes) for sizes in choices[:1]),
+        (_difference_at(first, second, calls, sizes) for sizes in choices),
+    )
+    return next(filter(None, differences), "")
 
 
-def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
-    """The sizes of the trace and twice as large ones, further general and small ones, and those
-    around each number that one graph alone has.
+def _sizes(
+    plan: Plan, traced: Sizes, numbers: Sequence[int], large: Sequence[int]
+) -> Iterator[Sizes]:
+    """The sizes of the trace and twice as large ones, further general and small ones, those
+    around each number that one graph alone has, and the large ones.
     """
     general = {**choose_sizes(plan), **traced}
     yield general
@@ -121,10 +124,10 @@ def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]
     yield dict(choose_sizes(plan))
     yield dict(middle_sizes(plan, 0))
     for symbol in plan.symbols:
-        for number in (*numbers, 17):
-            for size in (number - 1, number, number + 1, 2 * number + 3):
-                if symbol.takes(size) and size > 1:
-                    yield {**general, symbol.name: size}
+        near = ((n - 1, n, n + 1, 2 * n + 3) for n in (*numbers, 17))
+        for size in (*chain(*near), *large):
+            if symbol.takes(size) and size > 1:
+                yield {**general, symbol.name: size}
 
 
 def _difference_at(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> str:

@@ -275,7 +275,7 @@ def _everyday(plan: Plan, symbol: Symbol) -> tuple[int, ...]:
     """Sizes of a batch, of a sequence and of a past that every user meets."""
     leaves = {leaf.path: leaf for leaf in plan.inputs}
     axes = [(leaves[axis.path], axis.dim) for axis in plan.axes_of(symbol.name)]
-    is_batch = any(dim == 0 and len(leaf.path.entries) <= _DEEPEST for leaf, dim in axes)
+    is_batch = any(dim == 0 for _, dim in axes)
     is_sequence = any(dim is not None and _may_be_sequence(leaf, dim) for leaf, dim in axes)
     found = [1] if is_batch or is_sequence else []
     if 0 in symbol.observed:

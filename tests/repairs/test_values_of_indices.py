@@ -189,10 +189,11 @@ class Counts(nn.Module):
         return x * count
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Means, Attention, Sliding, Diagonal, Computed, Generated, GivenAlone),
+        *(Attention, Means, Computed, Sliding, Diagonal, Generated, GivenAlone),
         *(pytest.param(one, marks=pytest.mark.slow) for one in (Triangle, Backwards)),
     ],
 )
@@ -204,6 +205,7 @@ def test_an_index_that_says_which_rows_is_a_value_of_the_step(kind: type[nn.Modu
         close(program, model, *shape, atol=1e-4)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [WritesBefore, KeepsViews, OtherName, Decides, Counts, Given])
 def test_other_uses_of_such_rows_are_refused_or_right(kind: type[nn.Module]) -> None:
     model = kind()

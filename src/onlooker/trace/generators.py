@@ -29,7 +29,7 @@ class NoGraphError(RuntimeError):
 
 def _generator_is_used() -> NoGraphError:
     return NoGraphError(
-        "a generator that the call passes is used, and a graph can only draw from torch's own",
+        "a torch.Generator that a call passes or the model holds is used, and a graph can only draw from torch's own",
         "Draw the random numbers outside of the model, and pass them.",
     )
 

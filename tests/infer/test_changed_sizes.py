@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 
 from onlooker import InputObserver, Plan
-from onlooker.infer.sizes import alike_sizes, example_sizes, expressed_sizes, is_general, roomy_sizes, stepped_sizes
+from onlooker.infer.sizes import (
+    alike_sizes,
+    example_sizes,
+    expressed_sizes,
+    is_general,
+    nearly_alike_sizes,
+    roomy_sizes,
+    stepped_sizes,
+)
 
 
 class Joins(torch.nn.Module):
@@ -62,3 +70,13 @@ def test_sizes_that_were_equal_in_all_calls_are_equal_in_an_example() -> None:
     for sizes in alike_sizes(plan, calls):
         assert sizes[second] == sizes[third] != sizes[first]
     assert all(len(set(sizes.values())) == 1 for sizes in alike_sizes(plan, calls[1:]))
+
+
+def test_sizes_that_were_equal_in_all_calls_differ_by_few_steps_where_one_is_at_most_the_other() -> None:
+    plan = plan_of_joins()
+    first, second, third = (symbol.name for symbol in plan.symbols)
+    calls = [{first: 2, second: 5, third: 5}, {first: 7, second: 7, third: 7}]
+    found = list(nearly_alike_sizes(plan, calls, example_sizes(plan)))
+    assert {sizes[third] > sizes[second] for sizes in found} == {True, False}
+    assert all(abs(sizes[third] - sizes[second]) == plan.symbol(third).step for sizes in found)
+    assert not list(nearly_alike_sizes(plan, [{first: 2, second: 5, third: 6}], example_sizes(plan)))

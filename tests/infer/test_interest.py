@@ -47,6 +47,20 @@ def test_a_batch_of_one_comes_with_states_of_one_row():
     assert alone not in list(domain((2, 2, 2, 2), (3, 2, 4, 3)).choices())
 
 
+def test_one_token_beside_a_longer_mask_is_no_everyday_call():
+    """Lengths that were alike in each call are 1 at once, rows of a batch also alone."""
+    names = ("batch", "rows", "tokens", "mask")
+    symbols = {
+        name: SizesOfInterest(name, (size,), everyday=(1,), is_batch=size == 2)
+        for name, size in zip(names, (2, 2, 7, 7), strict=True)
+    }
+    watched = dict(zip(names, (2, 2, 7, 7), strict=True))
+    domain = DomainOfInterest(symbols, ((watched, 1),))
+    choices = list(domain.choices())
+    for changed, is_wanted in (({"tokens": 1, "mask": 1}, True), ({"mask": 1}, False), ({"rows": 1}, True)):
+        assert ({**watched, **changed} in choices) == domain.wants({**watched, **changed}) == is_wanted
+
+
 class Columns(nn.Module):
     """Does something else with an image of one column or one row."""
 

@@ -37,6 +37,7 @@ from ..trace.graph import Graph
 from .known_masks import are_same_with_known_masks
 from .thresholds import (
     DECIDING,
+    GREATEST_TRIED,
     LARGE_SIZE,
     POSITIONS,
     THRESHOLDS,
@@ -44,6 +45,7 @@ from .thresholds import (
     numbers_of_pieces,
     operator_name,
     sizes_at,
+    whole_numbers,
 )
 
 __all__ = [
@@ -54,8 +56,6 @@ __all__ = [
     "symbols_of_positions",
 ]
 
-#: a threshold on sizes is met by sizes up to this one
-_GREATEST = 600
 #: the shares of a length at which positions are computed
 _SHARES = (1, 2, 3, 5, 8, 16, 64)
 #: a run of a graph of so many weights costs little
@@ -90,7 +90,7 @@ def identity_difference(
     if _value_thresholds(first, shared) != _value_thresholds(second, shared):
         return "one of them has a threshold on values that the other lacks"
     numbers = _numbers_of_one(first, second)
-    small = [number for number in numbers if number <= _GREATEST]
+    small = [number for number in numbers if number <= GREATEST_TRIED]
     for number in numbers[len(small) :]:
         names = symbols_of_positions(first, number) | symbols_of_positions(second, number)
         if is_met(number, names, dict(first.sizes), holds):
@@ -245,7 +245,7 @@ def _numbers_on_sizes(graph: Graph, left_out: Collection[str]) -> Counter[int]:
         if node.op != "call_function":
             continue
         if _name(node) in POSITIONS:
-            count.update(abs(int(n)) for n in _numbers(node) if 2 <= abs(n) < 2**31)
+            count.update(whole_numbers(node.args, node.kwargs))
         elif (
             isinstance(value, torch.Tensor)
             and sizes.knows(node)

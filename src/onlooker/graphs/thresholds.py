@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..torch_internals.sizes import FloatTrueDiv, IntTrueDiv, ToFloat
 
 __all__ = [
     "DECIDING",
+    "GREATEST_TRIED",
     "LARGE_SIZE",
     "POSITIONS",
     "THRESHOLDS",
@@ -20,8 +21,11 @@ __all__ = [
     "numbers_of_pieces",
     "operator_name",
     "sizes_at",
+    "whole_numbers",
 ]
 
+#: a threshold on sizes and positions is met by sizes up to this one
+GREATEST_TRIED = 600
 #: what no number tells is met at this size: sums of positions in bfloat16, exponents, a window
 LARGE_SIZE = 300
 #: expressions that have no pieces
@@ -91,6 +95,13 @@ def numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
     note(list(args))
     note(list(kwargs.values()))
     return tuple(found)
+
+
+def whole_numbers(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[int]:
+    """Yields the numbers among the arguments of an operator on positions, from 2 on."""
+    for number in numbers_in(args, kwargs):
+        if 2 <= abs(number) < 2**31:
+            yield abs(int(number))
 
 
 def sizes_at(number: float) -> int:

@@ -140,8 +140,9 @@ class DomainOfInterest:
     def _is_everyday(self, name: str, sizes: Sizes) -> bool:
         """False where a symbol has a size of 1, say, that no call had, and others that were alike have another one."""
         symbol, size = self.symbols[name], sizes[name]
-        others = [one.name for group in self._alike() if symbol in group for one in group]
-        return size in self._alone(symbol, [size]) or all(sizes.get(one) == size for one in others)
+        if self._alone(symbol, [size]):
+            return True
+        return all(sizes.get(other) == size for other in self._companions(symbol))
 
     def weight(self, holds: Callable[[Sizes], bool]) -> int:
         """Counts the watched calls that have sizes for which ``holds`` is true."""
@@ -168,11 +169,15 @@ class DomainOfInterest:
 
     def _alone(self, symbol: SizesOfInterest, sizes: Sequence[int]) -> Sequence[int]:
         """The sizes that the symbol has beside watched ones of those that were alike in every call."""
-        is_alone = all(symbol not in group or len(group) == 1 for group in self._alike())
-        if symbol.is_batch or symbol.is_asked or is_alone:
+        if symbol.is_batch or symbol.is_asked or not self._companions(symbol):
             return sizes
         rare = {size for size in symbol.everyday if size not in symbol.watched}
         return [size for size in sizes if size not in rare]
+
+    def _companions(self, symbol: SizesOfInterest) -> list[str]:
+        """The names of the other symbols that had the sizes of this one in each watched call."""
+        group = next(group for group in self._alike() if symbol in group)
+        return [other.name for other in group if other is not symbol]
 
     def _alike(self) -> list[list[SizesOfInterest]]:
         """The symbols, those that had the same size in each watched call together."""

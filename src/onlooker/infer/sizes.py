@@ -377,15 +377,19 @@ def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
     """The sizes of :func:`example_sizes`, but symbols that had equal sizes in each of the calls have
     equal ones; ``calls`` are the sizes of all symbols in some calls.
     """
-    leaders: dict[tuple[int, ...], str] = {}
-    leader_of = {
-        symbol.name: leaders.setdefault(tuple(call[symbol.name] for call in calls), symbol.name)
-        for symbol in plan.symbols
-    }
+    leader_of = {one.name: group[0].name for group in _alike(plan, calls) for one in group}
     for sizes in example_sizes(plan):
-        alike = {name: sizes[leader] for name, leader in leader_of.items()}
+        alike = {symbol.name: sizes[leader_of[symbol.name]] for symbol in plan.symbols}
         if are_in_range(plan, alike):
             yield alike
+
+
+def _alike(plan: Plan, calls: Sequence[Sizes]) -> list[list[Symbol]]:
+    """The symbols of a plan, those that had equal sizes in each of some calls together."""
+    groups: dict[tuple[int, ...], list[Symbol]] = {}
+    for symbol in plan.symbols:
+        groups.setdefault(tuple(call[symbol.name] for call in calls), []).append(symbol)
+    return list(groups.values())
 
 
 def nearly_alike_sizes(
@@ -394,16 +398,14 @@ def nearly_alike_sizes(
     """The choices, but symbols that had equal sizes in each of the calls differ by few steps: a model may take
     no more ids than their mask is long. None where no symbols had.
     """
-    groups: dict[tuple[int, ...], list[Symbol]] = {}
-    for symbol in plan.symbols:
-        groups.setdefault(tuple(call[symbol.name] for call in calls), []).append(symbol)
+    groups = _alike(plan, calls)
     if not calls or len(groups) == len(plan.symbols):
         return
     for sizes in choices:
         for way in (1, -1):
             nearly = {
                 symbol.name: max(sizes[one.name] for one in group) + way * number * symbol.step
-                for group in groups.values()
+                for group in groups
                 for number, symbol in enumerate(group)
             }
             if are_in_range(plan, nearly) and is_general(plan, nearly):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -63,6 +63,7 @@ class GraphRuns:
         # not by name: while graphs come and go, two may have the same one
         self._programs = [(graph, Dispatcher([graph], lab.signature)) for graph in graphs]
         self._known: dict[int, list[GraphRun]] = {}
+        self._pieces: dict[int, frozenset[int]] = {}
 
     def forget(self) -> None:
         """Lets go of the runs so far."""
@@ -81,13 +82,18 @@ class GraphRuns:
         known = self._known.setdefault(id(graph), [])
         found = next((one for one in known if one.is_for(inputs)), None)
         if found is None or not inputs:
-            found = self._run(dispatcher, arguments, inputs)
-            found = replace(found, pieces=pieces_of(graph))
+            if id(graph) not in self._pieces:
+                self._pieces[id(graph)] = pieces_of(graph)
+            found = self._run(dispatcher, arguments, inputs, self._pieces[id(graph)])
             known.append(found)
         return found
 
     def _run(
-        self, dispatcher: Dispatcher, arguments: dict[str, Any], inputs: Sequence[Any]
+        self,
+        dispatcher: Dispatcher,
+        arguments: dict[str, Any],
+        inputs: Sequence[Any],
+        pieces: frozenset[int],
     ) -> GraphRun:
         recorder = Recorder()
         given = [
@@ -114,6 +120,7 @@ class GraphRuns:
             value_reads(steps),
             numbers_of_positions(steps),
             places_taken(steps),
+            pieces,
         )
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ...lab.recorder import RecordedBody
 from ...proofs.same_run import READERS
-from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
+from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name, whole_numbers
 
 __all__ = [
     "Step",
@@ -144,8 +144,7 @@ def numbers_of_positions(steps: Sequence[Step]) -> Counter[int]:
     found: Counter[int] = Counter()
     for function, args, kwargs, _ in _with_bodies(steps):
         if operator_name(function) in POSITIONS:
-            numbers = numbers_in(args, kwargs)
-            found.update(abs(int(n)) for n in numbers if 2 <= abs(n) < 2**31)
+            found.update(whole_numbers(args, kwargs))
     return found
 
 
@@ -157,8 +156,7 @@ def places_taken(steps: Sequence[Step]) -> Counter[tuple[int, int]]:
     for function, args, kwargs, _ in _with_bodies(steps):
         if operator_name(function) in _TAKING:
             length = args[0].shape[args[1] if len(args) > 1 else kwargs.get("dim", 0)]
-            numbers = numbers_in(args, kwargs)
-            found.update((abs(int(n)), length) for n in numbers if 2 <= abs(n) < 2**31)
+            found.update((number, length) for number in whole_numbers(args, kwargs))
     return found
 
 

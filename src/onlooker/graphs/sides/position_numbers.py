@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..thresholds import GREATEST_TRIED
 from .graph_runs import GraphRun
 from .operators_of_runs import numbers_of_positions, places_taken
 from .way_runs import RecordedRun
 
-__all__ = ["GREATEST_TRIED", "PositionNumbers"]
-
-#: a threshold on positions is met by sizes up to this one
-GREATEST_TRIED = 600
+__all__ = ["PositionNumbers"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class PositionNumbers:
         one, other = numbers_of_positions(run.steps), of_graph.positions
         self.of_runs.update(_unexplained(run, one - other, places_taken(run.steps)))
         self.of_graphs.update(_unexplained(run, other - one, of_graph.places))
-        self.of_runs.update(run.symbols.pieces - of_graph.pieces - {0})
+        self.of_runs.update(run.symbols.pieces - of_graph.pieces)
         self.of_graphs.update(of_graph.pieces - run.symbols.pieces)
 
 

@@ -62,10 +62,10 @@ from ...trace.operators_alike import run_alike
 from ..identity import are_lengths, is_met, symbols_of_positions
 from ..one_plan.search import PlanSearch
 from ..one_plan.ways import USUAL_SIZES, sizes_from, sizes_of_absent
-from ..thresholds import LARGE_SIZE
+from ..thresholds import GREATEST_TRIED, LARGE_SIZE
 from .graph_runs import GraphRun, GraphRuns
 from .operators_of_runs import thresholds_on_values, value_reads
-from .position_numbers import GREATEST_TRIED, PositionNumbers
+from .position_numbers import PositionNumbers
 from .symbolic_sizes import TooLargeError, WayDiffersError, WayRefusesError
 from .way_runs import RecordedRun, SizesOfModel, WayRuns
 

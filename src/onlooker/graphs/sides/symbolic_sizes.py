@@ -150,7 +150,7 @@ class SymbolicSizes(Reader):
         self.plain_tensors: list[torch.Tensor] = []
         self.tensors_of_sizes: list[torch.Tensor] = []
         #: the sizes at which what is computed of sizes, and given to functions, may begin another piece
-        self.pieces: set[int] = set()  # 0 says nothing
+        self.pieces: set[int] = set()
         self._are_numbers = False
 
     @contextlib.contextmanager
@@ -189,7 +189,7 @@ class SymbolicSizes(Reader):
             return func(*args, **kwargs)
         if func is torch.Tensor.__getitem__:
             ends = (one.node.expr for one in _symbols_in(args[1]))
-            self.pieces.update(sizes_at(n) for end in ends for n in end.atoms(sympy.Integer))
+            self.pieces |= {sizes_at(n) for end in ends for n in end.atoms(sympy.Integer)} - {0}
             self._decide_slices(*args)
             self.ranges.chosen(args[1])  # a list that stands for a range
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)

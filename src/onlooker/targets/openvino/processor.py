@@ -135,7 +135,6 @@ def _is_after_softmax(port: Any) -> bool:
 
 
 def _end_fusion(attention: Any) -> None:
-
     rows = attention.output(0)
     columns = rows.get_partial_shape()[-1]
     if columns.is_static and columns.get_length() < _COLUMNS:

@@ -81,7 +81,7 @@ class Sides(torch.nn.Module):
 def test_work_that_no_parameter_tells_is_counted_and_every_graph_has_a_trial() -> None:
     observer, model = InputObserver(), Sides().eval()
     with observer(model), torch.no_grad():
-        model(torch.rand(2, 64, 64))
+        model(torch.rand(2, 64, 48))
     program = observer.export()
     assert len(program.graphs) > 1
     tally = program.verify()

@@ -64,6 +64,20 @@ class Calls:
         }
         return self.domains.clamped(proposed)
 
+    def shapes(self, sizes: Sizes) -> Values:
+        """A tensor without values per tensor of the plan, for a size per symbol: what a run at these sizes costs is
+        known before its values are made.
+        """
+        return {
+            leaf.path: torch.empty(
+                [one.evaluate(sizes) for one in leaf.shape],
+                dtype=dtype_of(leaf.dtype),
+                device="meta",
+            )
+            for leaf in self.plan.leaves
+            if leaf.is_tensor
+        }
+
     def arguments(self, sizes: Sizes) -> Arguments:
         """The arguments by name, for a size per symbol.
 

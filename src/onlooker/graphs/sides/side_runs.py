@@ -78,6 +78,9 @@ _MOST_SIDES = 16
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
+#: of the most work of a run, what one may be that no condition asks for: its symbols are large one by one, and the
+#: others of the least size that torch does not keep
+_PART_OF_LARGE, _LEAST_GENERAL = 0.5, 2
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 #: other sizes of a side that are tried, up to which size where the side hangs on one symbol, and on several
 _MOST_OTHERS, _BESIDE_ONE, _BESIDE_SEVERAL = 2, 130, 12
@@ -326,8 +329,9 @@ class _Way:
             except TooLargeError:
                 self._end_at(f"{name} < {number - 1}")
         for sizes in self._large_sizes():
-            with contextlib.suppress(TooLargeError):
-                self._compare(sizes, PositionNumbers())
+            if self._work_at(sizes) <= self.lab.most_work * _PART_OF_LARGE:
+                with contextlib.suppress(TooLargeError):  # more memory than there is
+                    self._compare(sizes, PositionNumbers())
 
     def _visit(self, sizes: Sizes, numbers: PositionNumbers) -> None:
         """A run at sizes of the graphs for which no run stands."""
@@ -444,11 +448,12 @@ class _Way:
                     yield name, number, sizes
 
     def _large_sizes(self) -> Iterator[Sizes]:
-        """Sizes that meet what no number tells, one symbol after the other."""
+        """Sizes that meet what no number tells, one symbol after the other; the others are small where they can be."""
+        base = self.sides[0].sizes
+        small = {name: min(size, _LEAST_GENERAL) for name, size in base.items()}
         for name in (name for name in symbol_names(self.plan) if name not in self._absent):
-            sizes = {**self.sides[0].sizes, name: LARGE_SIZE}
-            if self._is_served(sizes):
-                yield sizes
+            choices = ({**others, name: LARGE_SIZE} for others in (small, base))
+            yield from islice(filter(self._is_served, choices), 1)
 
     def _may_meet(self, number: int, numbers: PositionNumbers) -> bool:
         """True where the graphs take calls with as many positions as a number that is compared with them."""
@@ -482,11 +487,11 @@ class _Way:
         """
         graph = next(graph for proven, graph in self._of_search.graphs if proven.holds(sizes))
         calls = self.search.calls
-        values = calls.values(sizes)
-        work = work_of(self.lab.model, values)
+        work = self._work_at(sizes)
         self._most_work = self._most_work or max(self.lab.most_work, _MOST_LARGER * work)
         if work > self._most_work:
             raise TooLargeError(f"it decides by sizes that are too large to be tried: {sizes}")
+        values = calls.values(sizes)
         proven = self._proven_side(graph, values, sizes)
         if proven is not None:
             return proven
@@ -501,6 +506,10 @@ class _Way:
             if changed is not None and self._passes_other(values, changed):
                 self._compare_others(graph, changed, sizes, numbers)
         return side
+
+    def _work_at(self, sizes: Sizes) -> int:
+        """The work of a run at some sizes."""
+        return work_of(self.lab.model, self.search.calls.shapes(sizes))
 
     def _compare_others(
         self, graph: Graph, values: Values, sizes: Sizes, numbers: PositionNumbers

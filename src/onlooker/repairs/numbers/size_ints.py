@@ -23,6 +23,7 @@ import ast
 import builtins
 import contextlib
 import functools
+import gc
 import inspect
 import re
 import sys
@@ -451,11 +452,10 @@ def builtins_swapped(
     """
     with contextlib.ExitStack() as stack:
         for file in files_of(model) if files is None else files:
-            kept = (
-                _types_as_values(file, keeps_compared)
-                if _TYPES.intersection(names)
-                else frozenset()
-            )
+            kept: frozenset[str] = frozenset()
+            if _TYPES.intersection(names):
+                given, compared = _types_as_values(file)
+                kept = given | compared if keeps_compared else given
             for name, value in names.items():
                 before = vars(file).get(name)
                 if name not in kept and before in (None, _NAMES.get(name)):
@@ -465,29 +465,44 @@ def builtins_swapped(
         yield
 
 
-@functools.lru_cache(maxsize=4096)
-def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
-    """Returns which of ``int`` and ``float`` a file gives to functions, or compares where that
-    counts: ``x.to(float)``, ``kind is int``.
+@functools.lru_cache(maxsize=2048)
+def _types_as_values(file: ModuleType) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns which of ``int`` and ``float`` a file gives to functions, as in ``x.to(float)``, and which it
+    compares with others, as in ``kind is int``.
 
     Nothing can stand for these types there: torch takes the very types for dtypes.
     """
+    given: set[str] = set()
+    compared: set[str] = set()
+    with contextlib.suppress(SyntaxError), _collected_later():
+        for node in ast.walk(ast.parse(_source_of(file))):
+            if isinstance(node, ast.Call) and not _knows_types(node.func):
+                named = [keyword.value for keyword in node.keywords if keyword.arg in _DTYPE_NAMES]
+                given.update(_names_in([*node.args, *named]))
+            elif isinstance(node, ast.Compare) and not _is_type(node.left):
+                compared.update(_names_in([node.left, *node.comparators]))
+    return frozenset(_TYPES & given), frozenset(_TYPES & compared)
+
+
+@contextlib.contextmanager
+def _collected_later() -> Iterator[None]:
+    """Inside the block no garbage is looked for: the nodes of a file are many, and each look at them takes as long as
+    they took.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        tree = ast.parse(_source_of(file))
-    except SyntaxError:
-        return frozenset()
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        values: list[ast.expr] = []
-        if isinstance(node, ast.Call) and not _knows_types(node.func):
-            named = [keyword.value for keyword in node.keywords if keyword.arg in _DTYPE_NAMES]
-            values = [*node.args, *named]
-        elif compared and isinstance(node, ast.Compare) and not _is_type(node.left):
-            values = [node.left, *node.comparators]
-        for value in values:
-            items = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else [value]
-            found.update(item.id for item in items if isinstance(item, ast.Name))
-    return frozenset(_TYPES & found)
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _names_in(values: Iterable[ast.expr]) -> Iterator[str]:
+    """The names that are values, or items of these."""
+    for value in values:
+        items = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else [value]
+        yield from (item.id for item in items if isinstance(item, ast.Name))
 
 
 def _is_type(value: ast.expr) -> bool:

@@ -215,16 +215,10 @@ def test_other_uses_of_such_rows_are_refused_or_right(kind: type[nn.Module]) -> 
         close(program, model, 1, 9, 4, atol=1e-4)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *(Attention, Sliding),
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (Means, Triangle, Diagonal, Computed, Generated, Backwards)
-        ),
-    ],
+    "kind", [Attention, Means, Triangle, Diagonal, Computed, Generated, Backwards, Sliding]
 )
 def test_runtimes_have_such_loops(kind: type[nn.Module], target: str) -> None:
     pytest.importorskip("openvino" if target == "openvino" else "onnxruntime")

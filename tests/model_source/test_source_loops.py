@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from onlooker.model_source.source_loops import (
     counted_names,
     names_added_to,
+    names_given,
     readers_of_list,
 )
 
@@ -148,3 +150,33 @@ def test_what_each_step_adds_to_a_name_is_found(steps: list[str], found: dict[st
     file.write_text("\n".join(["for row in rows:", *(f"    {step}" for step in steps)]))
     counted = counted_names(str(file), 1)
     assert {name: ast.unparse(added) for name, added in counted.items()} == found
+
+
+@pytest.mark.parametrize(
+    ("head", "item", "given"),
+    [
+        ("for n in sizes:", 3, {"n": 3}),
+        ("for row, (n, m) in zip(rows, sizes):", (None, (3, 4)), {"row": None, "n": 3, "m": 4}),
+        ("for i, (n, m) in enumerate(sizes):", (3, 4), {"i": None, "n": 3, "m": 4}),
+        ("for n, m in sizes:", (3, 4, 5), {}),
+        ("for table[0] in sizes:", 3, {}),
+        ("while n < 3:", 3, {}),
+    ],
+)
+def test_the_names_of_an_item_are_those_of_its_parts(
+    head: str, item: Any, given: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text(f"{head}\n    use(n)")
+    assert names_given(str(file), 1, item) == given
+
+
+@pytest.mark.parametrize(("steps", "found"), [(["start += n"], {"start": "n"}), (["n += 1", "start += n"], {})])
+def test_a_name_that_is_the_same_in_each_step_may_be_added(
+    steps: list[str], found: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text("\n".join(["for n in sizes:", *(f"    {step}" for step in steps)]))
+    counted = counted_names(str(file), 1, {"n"})
+    assert "start" not in counted_names(str(file), 1)
+    assert {name: ast.unparse(added) for name, added in counted.items() if name == "start"} == found

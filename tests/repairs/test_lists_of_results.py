@@ -366,8 +366,45 @@ def parts_of_one_size(model: Model, x: Tensor) -> Any:
     return torch.stack([part.sum(0) for part in x.flatten(0, 1).split([x.shape[1]] * x.shape[0])])
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("run", [rows_in_strides, blocks_of_a_mask, parts_of_one_size])
+def blocks_one_after_another(lengths: list[Any], mask: Tensor) -> Tensor:
+    start = 0
+    for length in lengths:
+        end = start + length
+        mask[start:end, start:end] = 0
+        start = end
+    return mask
+
+
+def blocks_of_equal_lengths(model: Model, x: Tensor) -> Any:
+    count = x.shape[0] * x.shape[1]
+    mask = blocks_one_after_another([x.shape[1]] * x.shape[0], torch.ones(count, count))
+    return mask @ x.flatten(0, 1)
+
+
+def parts_beside_equal_sizes(model: Model, x: Tensor) -> Any:
+    rows, start, found = x.flatten(0, 1), 0, []
+    for row, (count, _) in zip(x, [(x.shape[1], 4)] * x.shape[0], strict=True):
+        found.append(rows[start : start + count].sum(0) + row[0])
+        start += count
+    return torch.stack(found)
+
+
+def parts_with_their_numbers(model: Model, x: Tensor) -> Any:
+    rows, start, found = x.flatten(0, 1), 0, []
+    for number, (count, one) in enumerate([(x.shape[1], 1)] * x.shape[0]):
+        found.append(rows[start : start + count].sum(0) * number)
+        start += count - one + 1
+    return torch.stack(found)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(blocks_of_equal_lengths, rows_in_strides, blocks_of_a_mask, parts_of_one_size),
+        *(parts_beside_equal_sizes, parts_with_their_numbers),
+    ],
+)
 def test_strides_and_parts_that_are_sizes_are_served(run: Callable[[Any, Tensor], Any]) -> None:
     model, program = watched(run)
     for steps, batch in ((2, 2), (7, 4), (1, 3)):

@@ -217,9 +217,7 @@ def test_other_uses_of_such_rows_are_refused_or_right(kind: type[nn.Module]) -> 
 
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
-@pytest.mark.parametrize(
-    "kind", [Attention, Means, Triangle, Diagonal, Computed, Generated, Backwards, Sliding]
-)
+@pytest.mark.parametrize("kind", [Attention, Means, Triangle, Diagonal, Computed, Generated, Backwards, Sliding])
 def test_runtimes_have_such_loops(kind: type[nn.Module], target: str) -> None:
     pytest.importorskip("openvino" if target == "openvino" else "onnxruntime")
     model = kind()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from .frames import is_code_of_model
 from .source_tests import (
@@ -33,6 +34,7 @@ __all__ = [
     "may_leave",
     "name_of_items",
     "names_added_to",
+    "names_given",
     "names_of",
     "names_read_after",
     "names_read_outside",
@@ -300,19 +302,25 @@ def first_test(loop: ast.While) -> ast.expr:
     return test.values[0] if is_all else test  # type: ignore[attr-defined]
 
 
-def counted_names(file: str, line: int) -> Mapping[str, ast.Expression]:
+def counted_names(
+    file: str, line: int, known: Collection[str] = ()
+) -> Mapping[str, ast.Expression]:
     """The names to which each step of the loop at a line adds the same, with what it adds: ``1`` of ``t`` for
     ``row = x[:, t]; t += 1``, and ``n`` of ``start`` for ``end = start + n; part = x[start:end]; start = end``.
+
+    The ``known`` names are those to which the loop gives the same in each step: ``n`` in ``for n in [size] * count``.
     """
-    return _counted_names(tree_of(file), line)
+    return _counted_names(tree_of(file), line, frozenset(known))
 
 
 @functools.lru_cache(maxsize=1024)
-def _counted_names(tree: ast.AST | None, line: int) -> Mapping[str, ast.Expression]:
+def _counted_names(
+    tree: ast.AST | None, line: int, known: frozenset[str]
+) -> Mapping[str, ast.Expression]:
     loops = list(_loops_at(tree, line))
     if len(loops) != 1:
         return {}
-    changing = names_set(loops)
+    changing = names_set(loops) - (known - names_set(loops[0].body))
     now: dict[str, ast.expr | None] = {name: ast.Name(name, ast.Load()) for name in changing}
     for statement in _statements_of(loops[0].body):
         name, value = _simply_set(statement)
@@ -326,6 +334,27 @@ def _counted_names(tree: ast.AST | None, line: int) -> Mapping[str, ast.Expressi
         for name, growth in added.items()
         if growth is not None and names_of(ast.walk(growth), ast.Load).isdisjoint(changing)
     }
+
+
+def names_given(file: str, line: int, item: Any) -> Mapping[str, Any]:
+    """The names that the loop at a line gives an item, or its parts: ``h`` and ``w`` of ``for h, w in sizes``."""
+    loops = [one for one in _loops_at(tree_of(file), line) if isinstance(one, ast.For)]
+    if len(loops) != 1:
+        return {}
+    target, over = loops[0].target, loops[0].iter
+    if isinstance(over, ast.Call) and called_name(over) == "enumerate":
+        item = (None, item)
+    return dict(_given(target, item))
+
+
+def _given(target: ast.expr, item: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(target, ast.Name):
+        yield target.id, item
+    elif (
+        isinstance(target, ast.Tuple) and isinstance(item, tuple) and len(item) == len(target.elts)
+    ):
+        for one, part in zip(target.elts, item, strict=True):
+            yield from _given(one, part)
 
 
 def _statements_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -28,7 +28,12 @@ import sympy
 import torch
 
 from ...model_source.frames import is_code_of_model, is_own_code, set_local
-from ...model_source.source_loops import counted_names, names_added_to, names_read_outside
+from ...model_source.source_loops import (
+    counted_names,
+    names_added_to,
+    names_given,
+    names_read_outside,
+)
 from ...model_source.source_tests import tree_of
 from ...observing.effects import Effect
 from ...observing.reach import Snapshot
@@ -124,8 +129,12 @@ class KeptBetweenSteps:
         if loop.is_of_numbers:
             self._lists = number_lists_of(frame)
             return
-        for name, added in counted_names(frame.f_code.co_filename, frame.f_lineno).items():
-            begin, each = frame.f_locals.get(name), number_of(added, frame)
+        place = frame.f_code.co_filename, frame.f_lineno
+        given = {
+            name: one for name, one in names_given(*place, loop.repeated).items() if is_size(one)
+        }
+        for name, added in counted_names(*place, given).items():
+            begin, each = frame.f_locals.get(name), number_of(added, frame, **given)
             if is_size(begin) and is_size(each) and (type(each) is int or each >= 1) and each != 0:
                 self._indices[name] = StepIndex.of(loop, begin, each)
 

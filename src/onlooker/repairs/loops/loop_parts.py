@@ -39,6 +39,7 @@ __all__ = [
     "SomeApart",
     "TakenApart",
     "Zipped",
+    "repeated_in",
 ]
 
 
@@ -257,6 +258,13 @@ class Zipped:
     def row(self, index: StepIndex) -> tuple[Any, ...]:
         """The parts at an index of a loop."""
         return tuple(one.row(index) for one in self.parts)
+
+
+def repeated_in(parts: Any) -> Any:
+    """The item of each step where it is the same in all; None for a part that is another one in each."""
+    if isinstance(parts, Zipped):
+        return tuple(map(repeated_in, parts.parts))
+    return parts.item if isinstance(parts, Repeated) else None
 
 
 class ResultsApart:

@@ -125,6 +125,7 @@ from .loop_parts import (
     SomeApart,
     TakenApart,
     Zipped,
+    repeated_in,
 )
 from .loop_results import LoopResults
 from .scans import roll
@@ -283,8 +284,9 @@ class RolledLoops(Reader):
             return None
         loop = self._loop_of(0, 1, parts.count)
         among = parts.parts if isinstance(parts, Zipped) else [parts]
-        if loop is not None and any(isinstance(one, Listed) for one in among):
-            loop.is_of_numbers = True
+        if loop is not None:
+            loop.is_of_numbers = any(isinstance(one, Listed) for one in among)
+            loop.repeated = repeated_in(parts)
         return loop
 
     @property

@@ -282,6 +282,8 @@ class Loop:
         self.numbers: StepNumbers | None = None
         #: True for a loop over numbers themselves
         self.is_of_numbers = False
+        #: the item that a loop goes over where it is the same in each step, and None for a part that is another one
+        self.repeated: Any = None
         #: the memory of tensors that other steps, or others, can read; kept, so that no other has
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
@@ -350,7 +352,9 @@ class Loop:
     def between(self, *, first: bool, last: bool) -> Loop:
         """Returns the loop without its ``first`` step, and without its ``last`` one."""
         begin = self.first + self.each if first else self.first
-        return Loop(self._driver, begin, self.each, self.count - first - last, self.line)
+        loop = Loop(self._driver, begin, self.each, self.count - first - last, self.line)
+        loop.repeated = self.repeated
+        return loop
 
     def __len__(self) -> int:
         raise self.refused("the number of its steps is read as a number")

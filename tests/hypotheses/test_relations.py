@@ -556,6 +556,29 @@ def test_images_of_several_strides_are_served_at_any_sides() -> None:
         torch.testing.assert_close(program(x), model(x))
 
 
+class FirstStep(torch.nn.Module):
+    """Reads the first step alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cell(x[:, 0])[0]
+
+
+def test_steps_that_are_not_read_are_no_multiple_of_the_batch() -> None:
+    model, observer = FirstStep().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows in (2, 3):
+            model(torch.randn(rows, 4 * rows, 4))
+    program = observer.export()
+    assert program.verify().verified
+    for rows, steps in ((2, 9), (5, 3), (1, 1)):
+        x = torch.randn(rows, steps, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
 def test_samples_of_a_sound_are_no_multiple_of_the_batch() -> None:
     torch.manual_seed(0)
     layers = (torch.nn.Conv1d(1, 4, 10, 5), torch.nn.GELU(), torch.nn.Conv1d(4, 4, 8, 8), torch.nn.Conv1d(4, 4, 4, 4))

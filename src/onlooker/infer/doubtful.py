@@ -42,13 +42,15 @@ _MOST_GUESSES = 8
 class DoubtfulRelation:
     """One relation: ``moved`` axes are tied to ``kept`` ones, and are given another size alone.
 
-    ``kept`` is empty for a class that is an expression of others; ``text`` says the relation.
+    ``kept`` is empty for a class that is an expression of others; ``text`` says the relation. It ``is_within``
+    tensors where each of them has both sides, as a length that was four times the batch.
     """
 
     moved: tuple[Axis, ...]
     kept: tuple[Axis, ...]
     text: str
     exclusions: Exclusions
+    is_within: bool = False
 
 
 def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
@@ -71,7 +73,10 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
         is_shallow = any(len(axis.path.entries) <= _IN_AN_ARGUMENT for axis in column.axes)
         if len(places) > 1 or is_shallow or not _is_inside(column.axes[0], apart):
             text = f"{column.axes[0]} == {_spelled(derived, sources)}"
-            yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
+            free = Exclusions(free=_held(mined, column))
+            beside = {axis.path for source in sources for axis in source.axes}
+            is_within = all(axis.path in beside for axis in column.axes)
+            yield DoubtfulRelation(column.axes, (), text, free, is_within)
     for column in mined.columns:
         if _distinct_in_calls(mined, column) >= BEYOND_DOUBT:
             continue

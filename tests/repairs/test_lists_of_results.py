@@ -412,6 +412,28 @@ def test_strides_and_parts_that_are_sizes_are_served(run: Callable[[Any, Tensor]
         torch.testing.assert_close(program(x), model(x))
 
 
+def each_of_each_row(model: Model, x: Tensor) -> Any:
+    return torch.stack([torch.stack([model.head(one).relu() for one in row]) for row in x])
+
+
+def a_sum_of_each_row(model: Model, x: Tensor) -> Any:
+    total: Any = 0
+    for row in x:
+        for one in row:
+            total = model.head(one) - total
+    return total
+
+
+@pytest.mark.parametrize("run", [each_of_each_row, a_sum_of_each_row])
+def test_a_loop_within_a_step_has_the_rows_of_the_step(run: Callable[[Any, Tensor], Any]) -> None:
+    model, program = watched(run)
+    for steps, batch in ((2, 2), (7, 2), (4, 3)):
+        x = torch.randn(steps, batch, 4)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match="for one in row"):
+        program(torch.randn(2, 6, 4))
+
+
 def a_sum_of_ones(model: Model, x: Tensor) -> Any:
     return x * sum(1 for _ in range(x.shape[0]))
 

@@ -74,8 +74,9 @@ def roll(loop: Loop, results: LoopResults, blanks: dict[int, Blanks]) -> bool:
         if place in grown:
             continue
         last = tensors[-1]
+        are_whole = all(one is not None for one in tensors)  # ``in`` would compare tensors
         own = () if last is None else _own_dims(loop, last.shape)
-        if last is not None and None not in tensors and own:
+        if last is not None and are_whole and own:
             demands, sizes = _settled(loop, last.shape, own)
             rest = [dim for dim in own if dim not in sizes]
             if len(rest) == 1:
@@ -83,7 +84,7 @@ def roll(loop: Loop, results: LoopResults, blanks: dict[int, Blanks]) -> bool:
                 parts[place] = last, sizes, rest[0]
         elif own or place in loop.views_of_rows:
             continue  # who reads it is told that it is the result of one step
-        elif None not in tensors or body[place[0]].rows is not None:
+        elif are_whole or body[place[0]].rows is not None:
             stacked.append(place)
         elif last is not None and place not in carries:
             lasts[place] = last

@@ -22,6 +22,7 @@ from ...torch_internals.fake_tensors import mode_of
 from ...torch_internals.graph_modules import changed_graphs, nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
+from ..exact_numbers import long_ints_compared, means_of_no_numbers
 from ..integers.packed import with_packed_weights
 from ..masked_rows import masked_rows_give_zeros
 from ..refused import refused_graph
@@ -191,6 +192,8 @@ def convert_graph(
                 derivatives_by_parts,
                 attention_as_converted,
                 masked_rows_give_zeros,
+                long_ints_compared,
+                means_of_no_numbers,
                 complex_numbers_as_pairs,
             ),
             steps_stay_sizes(program),

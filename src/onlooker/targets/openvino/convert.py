@@ -25,6 +25,7 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import assertions_in, conditions_of
+from ..exact_numbers import means_of_no_numbers
 from ..integers.packed import with_packed_weights, with_unpacked_bits
 from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
@@ -58,7 +59,9 @@ def convert_graph(graph: Graph) -> Any:
             warnings.catch_warnings(),
             torch.no_grad(),
             without_guards(program),
-            changed_graphs(program, derivatives_by_parts, masked_rows_give_zeros),
+            changed_graphs(
+                program, derivatives_by_parts, masked_rows_give_zeros, means_of_no_numbers
+            ),
             steps_stay_sizes(program),
             conversion_repeats(program),
         ):

@@ -1,0 +1,96 @@
+"""Runtimes give the numbers of torch for 64-bit ints, and for the mean of none."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from onlooker import InputObserver, Program
+
+#: 90 days of time stamps in milliseconds, so that the low halves of two of them often differ in their highest bit
+BEGIN, DAYS = 1_767_225_600_000, 90 * 86_400_000
+
+
+class Model(torch.nn.Module):
+    """Computes what a function does."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+def program_of(function: Callable[..., Any], to: str, *calls: tuple[torch.Tensor, ...]) -> Program:
+    model, observer = Model(function).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for call in calls:
+            model(*call)
+    return observer.export(to=to)
+
+
+def stamps(rows: int, columns: int) -> torch.Tensor:
+    return BEGIN + torch.randint(0, DAYS, (rows, columns))
+
+
+CHOICES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "amax": lambda x: x.amax(1, keepdim=True),
+    "amin of two": lambda x: x.amin((0, 1)),
+    "max": lambda x: x.max(),
+    "min of one": lambda x: tuple(x.min(1)),
+    "maximum": lambda x: torch.maximum(x, x.flip(0)),
+    "minimum of shorter ones": lambda x: torch.minimum(x, x.int()),
+    "clamp": lambda x: x.clamp(BEGIN, BEGIN + DAYS // 2),
+    "clamp at tensors": lambda x: x.clamp(min=x[:1]),
+    "clamp_max": lambda x: torch.clamp_max(x, 11),
+    "relu": lambda x: (x - BEGIN - DAYS // 2).relu(),
+    "cummin": lambda x: x.cummin(1)[0],
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_greater_one_of_long_ints_is_that_of_torch(name: str) -> None:
+    pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    program = program_of(CHOICES[name], "onnx", (stamps(2, 5),), (stamps(3, 4),))
+    assert program.verify().verified
+    for _ in range(20):
+        x = stamps(4, 9)
+        torch.testing.assert_close(program(x), CHOICES[name](x), rtol=0, atol=0)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="its kernels for other processors are others")
+def test_onnx_runtime_itself_takes_another_one_for_the_greatest() -> None:
+    """Once it does not, the pass for long ints may go."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    helper, ints = onnx.helper, onnx.TensorProto.INT64
+    values = [helper.make_tensor_value_info(name, ints, ["n"]) for name in ("x", "y", "z")]
+    graph = helper.make_graph([helper.make_node("Max", ["x", "y"], ["z"])], "g", values[:2], values[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    torch.manual_seed(0)
+    x, y = (stamps(1, 500)[0].numpy() for _ in range(2))
+    (found,) = session.run(None, {"x": x, "y": y})
+    assert (found != numpy.maximum(x, y)).any()
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_the_mean_of_no_rows_is_no_number(to: str) -> None:
+    pytest.importorskip("openvino" if to == "openvino" else "onnxruntime")
+
+    def means(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return x[mask].mean(0), x[mask].mean(), x[mask].mean((0, 1), True)
+
+    masks = torch.tensor([[True, False, True], [False, False, False]])
+    program = program_of(means, to, (torch.randn(3, 4), masks[0]), (torch.randn(2, 4), masks[0, :2]))
+    assert program.verify().verified
+    for mask in masks:
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(program(x, mask), means(x, mask), equal_nan=True)

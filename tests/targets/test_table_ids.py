@@ -33,6 +33,26 @@ class Indexes(Table):
         return self.table.weight[ids]
 
 
+class Shifts(Table):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids + 2 - 1)
+
+
+class Writes(Table):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(10, 3).index_add(0, ids.reshape(-1), self.table.weight[:1].expand(ids.numel(), 3))
+
+
+class Counts(Table):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1, 10).scatter_add(1, ids.reshape(1, -1), torch.ones(1, ids.numel()))
+
+
+class OneHot(Table):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(ids, 10).float() @ self.table.weight
+
+
 class Masks(Table):
     """-100 is no row, and is not looked up."""
 
@@ -44,22 +64,23 @@ def exported(model: torch.nn.Module) -> Program:
     observer = InputObserver()
     with observer(model), torch.no_grad():
         for length in (2, 3):
-            model(torch.randint(0, 10, (2, length)))
+            model(torch.randint(0, 9, (2, length)))
     return observer.export().to("onnx")
 
 
-@pytest.mark.parametrize(
-    ("kind", "least"), [(Embeds, 0), (Selects, 0), (Indexes, -10)], ids=["embedding", "index_select", "index"]
-)
+KINDS = [(Embeds, 0), (Selects, 0), (Indexes, -10), (Shifts, -1), (Writes, 0), (Counts, 0), (OneHot, 0)]
+
+
+@pytest.mark.parametrize(("kind", "least"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 def test_ids_that_are_no_rows_are_refused(kind: type[Table], least: int) -> None:
     model = kind()
-    program = exported(model)
+    program, greatest = exported(model), 8 if kind is Shifts else 9
     assert program.verify().verified
-    for taken in (least, 9):
+    for taken in (least, greatest):
         ids = torch.tensor([[taken, 3]])
         torch.testing.assert_close(program(ids), model(ids).detach())
-    for other in (least - 1, 10):
-        with pytest.raises(RejectedCallError, match=rf"ids of {least} to 9 in ids.*which has {other}"):
+    for other in (least - 1, greatest + 1):
+        with pytest.raises(RejectedCallError, match=rf"ids of {least} to {greatest} in ids.*which has {other}"):
             program(torch.tensor([[3, other]]))
 
 

@@ -37,6 +37,9 @@ __all__ = ["bound_to_values", "not_finite"]
 
 #: ints below these powers of 2 are exact: in the floats of OpenVINO, and in its ints
 _POWERS = (24, 31)
+#: operators that read or write rows of their first argument, along a dimension, at the ids in their third one
+_AT_IDS = frozenset({"index_select", "gather", "scatter", "scatter_add", "scatter_reduce"})
+_AT_IDS |= {"index_add", "index_copy", "index_fill", "index_reduce"}
 _ASKS = ("isnan", "isfinite", "isinf", "isposinf", "isneginf", "nan_to_num", "nansum", "nanmean")
 
 
@@ -107,10 +110,10 @@ def _marks_of_ids(graph: Graph) -> Iterator[str]:
     nodes = placeholders_of(graph.artifact)
     for path, name in graph.names.items():
         node = nodes.get(name)
-        tables = [] if node is None or not _holds_ids(node) else list(_tables_of(node))
-        if tables:
-            lows, rows = zip(*tables, strict=True)
-            yield ids_mark(str(path), max(lows), min(rows) - 1)
+        bounds = [] if node is None or not _holds_ids(node) else list(_bounds_of(node))
+        if bounds:
+            lows, highs = zip(*bounds, strict=True)
+            yield ids_mark(str(path), max(lows), min(highs))
 
 
 def _holds_ids(node: torch.fx.Node) -> bool:
@@ -118,21 +121,35 @@ def _holds_ids(node: torch.fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64)
 
 
-def _tables_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
-    """Yields the least id, and the number of rows, of each table that a tensor of ids goes into."""
+def _bounds_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
+    """Yields the least and the greatest id of each table that a tensor of ids goes into, or that a number is added to
+    before.
+    """
     for user in ids.users:
-        name = getattr(getattr(user.target, "_schema", None), "name", "")
-        if name.removeprefix("aten::") in MOVES:
-            yield from _tables_of(user)
-            continue
+        name = getattr(getattr(user.target, "_schema", None), "name", "").removeprefix("aten::")
         args: Any = user.args
-        table, dim, least = None, 0, 0
-        if name == "aten::embedding" and args[1] is ids:
-            table = args[0]
-        elif name in ("aten::index_select", "aten::gather") and args[2] is ids:
-            table, dim = args[0], args[1]
-        elif name == "aten::index" and ids in args[1]:
-            table, dim, least = args[0], args[1].index(ids), -1
-        rows = table.meta["val"].shape[dim] if isinstance(table, torch.fx.Node) else None
-        if isinstance(rows, int):
-            yield least * rows, rows
+        if name in MOVES:
+            yield from _bounds_of(user)
+        elif name in ("add", "sub") and args[0] is ids and type(args[1]) is int and not user.kwargs:
+            added = args[1] if name == "add" else -args[1]
+            yield from ((low - added, high - added) for low, high in _bounds_of(user))
+        elif name == "one_hot" and args[1] > 0:
+            yield 0, args[1] - 1
+        else:
+            yield from _bounds_of_rows(name, args, ids)
+
+
+def _bounds_of_rows(name: str, args: Any, ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
+    """Yields the least and the greatest row of a tensor that an operator reads, or writes, at some ids, where their
+    number is fixed.
+    """
+    table, dim, least = None, 0, 0
+    if name == "embedding" and args[1] is ids:
+        table = args[0]
+    elif name in _AT_IDS and args[2] is ids:
+        table, dim = args[0], args[1]
+    elif name in ("index", "index_put") and ids in args[1]:
+        table, dim, least = args[0], args[1].index(ids), -1
+    rows = table.meta["val"].shape[dim] if isinstance(table, torch.fx.Node) else None
+    if isinstance(rows, int):
+        yield least * rows, rows - 1

@@ -343,3 +343,46 @@ def test_layers_of_flexible_attention_take_any_batch() -> None:
     x = torch.randn(5, 17, 16)
     with torch.no_grad():
         torch.testing.assert_close(program(x), model(x))
+
+
+class Halves(torch.nn.Module):
+    """Moves parts of the sides of an image to its channels, as a pixel shuffle does."""
+
+    def __init__(self, part: float) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, width, height, channels = x.shape
+        if height % self.part != 0 or width % self.part != 0:
+            raise ValueError("no such sides")
+        x = x.view(batch, width, int(height * self.part), int(channels / self.part)).permute(0, 2, 1, 3)
+        sides = int(height * self.part), int(width * self.part)
+        return x.reshape(batch, *sides, int(channels / self.part**2))
+
+
+@pytest.mark.parametrize("part", [0.5, 0.25])
+def test_a_size_has_no_rest_by_a_part_of_one(part: float) -> None:
+    model, observer = Halves(part).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch, side in ((2, 12), (3, 24)):
+            model(torch.randn(batch, side, side, 4))
+    program = observer.export()
+    assert program.verify().verified
+    for shape in ((1, 24, 12, 4), (4, 8, 36, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))
+
+
+class Asks(torch.nn.Module):
+    """Asks for the rest alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] % 0.5 == 0 else x
+
+
+def test_torch_itself_finds_no_range_for_such_a_rest() -> None:
+    """Once it does, ``Mod.eval`` need not be another one."""
+    rows = torch.export.Dim.DYNAMIC
+    with pytest.raises(Exception, match="Invalid ranges"):
+        torch.export.export(Asks(), (torch.randn(6, 2),), dynamic_shapes=({0: rows},), strict=False)

@@ -47,7 +47,7 @@ CHOICES: dict[str, Callable[[torch.Tensor], Any]] = {
     "maximum": lambda x: torch.maximum(x, x.flip(0)),
     "minimum of shorter ones": lambda x: torch.minimum(x, x.int()),
     "clamp": lambda x: x.clamp(BEGIN, BEGIN + DAYS // 2),
-    "clamp at tensors": lambda x: x.clamp(min=x[:1]),
+    "clamp at tensors": lambda x: x.clip(min=x[:1]),
     "clamp_max": lambda x: torch.clamp_max(x, 11),
     "relu": lambda x: (x - BEGIN - DAYS // 2).relu(),
     "cummin": lambda x: x.cummin(1)[0],

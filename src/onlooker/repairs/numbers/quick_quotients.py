@@ -14,6 +14,9 @@ But nothing is left to simplify where both sides are products, or the factor is 
 
 Where a term keeps a denominator, torch divides as it does.
 
+A remainder by half of a number, ``height % 0.5`` for an image that is scaled, is 0 for every size. torch looks for
+its range as if 0.5 were whole, and finds one that ends before it begins, which is an error.
+
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/_sympy/functions.py,
 ``FloorDiv.eval``. It may go when that calls ``sympy.simplify`` no more.
 """
@@ -29,7 +32,7 @@ from typing import Any
 import sympy
 
 from ...patches.swap import swapped
-from ...torch_internals.sizes import FloorDiv, simple_floordiv_gcd
+from ...torch_internals.sizes import FloorDiv, Mod, ToFloat, simple_floordiv_gcd
 from ..repair import Repair
 
 __all__ = ["QUICK_QUOTIENTS", "quotients_made_quickly"]
@@ -37,15 +40,30 @@ __all__ = ["QUICK_QUOTIENTS", "quotients_made_quickly"]
 
 @contextlib.contextmanager
 def quotients_made_quickly() -> Iterator[None]:
-    """Inside the block a factor that both sides of a quotient have is divided out at once."""
-    divide = FloorDiv.eval
+    """Inside the block a factor that both sides of a quotient have is divided out at once, and what is left of a size
+    by a part of 1 is nothing.
+    """
+    divide, rest = FloorDiv.eval, Mod.eval
 
     def quickly(_: Any, base: Any, divisor: Any) -> Any:
         reduced = _reduced(base, divisor)
         return divide(base, divisor) if reduced is None else FloorDiv(*reduced)
 
-    with swapped(FloorDiv, "eval", classmethod(quickly)):
+    def nothing_left(_: Any, base: Any, divisor: Any) -> Any:
+        is_none = isinstance(base, ToFloat) and _is_part_of_one(divisor)
+        return sympy.Float(0.0) if is_none else rest(base, divisor)  # type: ignore[no-untyped-call]
+
+    with (
+        swapped(FloorDiv, "eval", classmethod(quickly)),
+        swapped(Mod, "eval", classmethod(nothing_left)),
+    ):
         yield
+
+
+def _is_part_of_one(divisor: Any) -> bool:
+    """True for a half, a quarter and the like, of which a float has all digits."""
+    is_part = bool(divisor.is_Float) and 0 < divisor < 1
+    return is_part and math.frexp(float(divisor))[0] == 0.5
 
 
 def _reduced(base: Any, divisor: Any) -> tuple[Any, Any] | None:

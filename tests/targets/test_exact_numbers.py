@@ -49,6 +49,7 @@ CHOICES: dict[str, Callable[[torch.Tensor], Any]] = {
     "clamp": lambda x: x.clamp(BEGIN, BEGIN + DAYS // 2),
     "clamp at tensors": lambda x: x.clip(min=x[:1]),
     "clamp_max": lambda x: torch.clamp_max(x, 11),
+    "clamp_": lambda x: x.clone()[:, 1:].clamp_(max=BEGIN + DAYS // 2),
     "relu": lambda x: (x - BEGIN - DAYS // 2).relu(),
     "cummin": lambda x: x.cummin(1)[0],
 }

@@ -90,7 +90,7 @@ def _of_two(compare: Any) -> _Change:
 def _limits(node: Any) -> Iterator[tuple[Any, bool]]:
     """Yields what an operator clamps to, and whether that is the least number."""
     x_low_high = (*node.args, None, None)[:3]
-    name = node.target._schema.name
+    name = node.target._schema.name.rstrip("_")
     if name == "aten::relu":
         yield 0, True
         return
@@ -113,6 +113,10 @@ def _clamped(graph: Graph, node: Any) -> Any:
             beyond = called(graph, compare.Scalar, x, bound)
             x = called(graph, _aten.masked_fill.Scalar, x, beyond, bound)
     return x
+
+
+def _clamped_in_place(graph: Graph, node: Any) -> Any:
+    return called(graph, _aten.copy_.default, node.args[0], _clamped(graph, node))
 
 
 def _extreme(place: Any) -> _Change:
@@ -163,5 +167,13 @@ _CHOICES: dict[Any, _Change] = {
             *(_aten.clamp_max.default, _aten.clamp_max.Tensor, _aten.relu.default),
         ),
         _clamped,
+    ),
+    **dict.fromkeys(
+        (
+            *(_aten.clamp_.default, _aten.clamp_.Tensor, _aten.clip_.default, _aten.clip_.Tensor),
+            *(_aten.clamp_min_.default, _aten.clamp_min_.Tensor),
+            *(_aten.clamp_max_.default, _aten.clamp_max_.Tensor, _aten.relu_.default),
+        ),
+        _clamped_in_place,
     ),
 }

@@ -60,6 +60,13 @@ class Masks(Table):
         return self.table(ids.clamp(min=0)) * (ids >= 0)[..., None]
 
 
+class OneHotOfASize(Table):
+    """Has more classes for longer rows of ids."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(ids, 8 + ids.shape[1]).sum(1)
+
+
 def exported(model: torch.nn.Module) -> Program:
     observer = InputObserver()
     with observer(model), torch.no_grad():
@@ -82,6 +89,12 @@ def test_ids_that_are_no_rows_are_refused(kind: type[Table], least: int) -> None
     for other in (least - 1, greatest + 1):
         with pytest.raises(RejectedCallError, match=rf"ids of {least} to {greatest} in ids.*which has {other}"):
             program(torch.tensor([[3, other]]))
+
+
+def test_classes_as_many_as_ids_are_no_bound() -> None:
+    model = OneHotOfASize()
+    ids = torch.tensor([[9, 3, 10]])
+    torch.testing.assert_close(exported(model)(ids), model(ids))
 
 
 def test_ids_that_are_not_looked_up_are_served() -> None:

@@ -133,8 +133,10 @@ def _bounds_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
         elif name in ("add", "sub") and args[0] is ids and type(args[1]) is int and not user.kwargs:
             added = args[1] if name == "add" else -args[1]
             yield from ((low - added, high - added) for low, high in _bounds_of(user))
-        elif name == "one_hot" and args[1] > 0:
-            yield 0, args[1] - 1
+        elif name == "one_hot":
+            classes = args[1] if len(args) > 1 else -1  # as many as the greatest id says
+            if type(classes) is int and classes > 0:
+                yield 0, classes - 1
         else:
             yield from _bounds_of_rows(name, args, ids)
 

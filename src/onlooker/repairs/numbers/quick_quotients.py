@@ -145,7 +145,7 @@ QUICK_QUOTIENTS = Repair(
     "quick quotients",
     "torch has sympy simplify a quotient of sizes after it has divided out what both sides share. Of"
     " floors of floors, the sizes behind some convolutions, that takes seconds each, and there is nothing"
-    " left to simplify.",
+    " left to simplify. The rest of a size by a part of 1, as 0.5, is 0, where torch finds an invalid range.",
     until="tests/repairs/test_repeated_operators.py::test_heads_of_a_detector_need_no_simplification",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/_sympy/functions.py",
     always=True,

@@ -128,7 +128,7 @@ class BrokenRelation:
             if further is not FindingKind.UNREAD:
                 break
         if found is FindingKind.UNREAD and self._doubt.is_within:
-            found = FindingKind.ACCEPTED  # a model that reads the first row alone takes each length
+            found = FindingKind.ACCEPTED  # the model takes any two lengths of one tensor
         return found, values
 
     def _are_unread_ints(self, axes: Sequence[Axis]) -> bool:

@@ -73,10 +73,10 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
         is_shallow = any(len(axis.path.entries) <= _IN_AN_ARGUMENT for axis in column.axes)
         if len(places) > 1 or is_shallow or not _is_inside(column.axes[0], apart):
             text = f"{column.axes[0]} == {_spelled(derived, sources)}"
-            free = Exclusions(free=_held(mined, column))
+            exclusions = Exclusions(free=_held(mined, column))
             beside = {axis.path for source in sources for axis in source.axes}
             is_within = all(axis.path in beside for axis in column.axes)
-            yield DoubtfulRelation(column.axes, (), text, free, is_within)
+            yield DoubtfulRelation(column.axes, (), text, exclusions, is_within)
     for column in mined.columns:
         if _distinct_in_calls(mined, column) >= BEYOND_DOUBT:
             continue

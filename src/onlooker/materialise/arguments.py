@@ -65,8 +65,8 @@ class Calls:
         return self.domains.clamped(proposed)
 
     def shapes(self, sizes: Sizes) -> Values:
-        """A tensor without values per tensor of the plan, for a size per symbol: what a run at these sizes costs is
-        known before its values are made.
+        """A meta tensor per tensor of the plan, for a size per symbol: tells the work of a run at these sizes before
+        its values are made.
         """
         return {
             leaf.path: torch.empty(

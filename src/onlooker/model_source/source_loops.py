@@ -260,10 +260,11 @@ def _steps_of_loops(file: str, line: int) -> Iterator[ast.AST]:
         yield from within(loop.body)
 
 
-def _loops_at(tree: ast.AST | None, line: int) -> Iterator[ast.For | ast.While]:
-    for loop in () if tree is None else ast.walk(tree):
-        if isinstance(loop, (ast.For, ast.While)) and loop.lineno == line:
-            yield loop
+@functools.lru_cache(maxsize=1024)
+def _loops_at(tree: ast.AST | None, line: int) -> Sequence[ast.For | ast.While]:
+    nodes = () if tree is None else ast.walk(tree)
+    loops = (node for node in nodes if isinstance(node, (ast.For, ast.While)))
+    return [loop for loop in loops if loop.lineno == line]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -317,7 +318,7 @@ def counted_names(
 def _counted_names(
     tree: ast.AST | None, line: int, known: frozenset[str]
 ) -> Mapping[str, ast.Expression]:
-    loops = list(_loops_at(tree, line))
+    loops = _loops_at(tree, line)
     if len(loops) != 1:
         return {}
     changing = names_set(loops) - (known - names_set(loops[0].body))
@@ -338,13 +339,13 @@ def _counted_names(
 
 def names_given(file: str, line: int, item: Any) -> Mapping[str, Any]:
     """The names that the loop at a line gives an item, or its parts: ``h`` and ``w`` of ``for h, w in sizes``."""
-    loops = [one for one in _loops_at(tree_of(file), line) if isinstance(one, ast.For)]
+    loops = [loop for loop in _loops_at(tree_of(file), line) if isinstance(loop, ast.For)]
     if len(loops) != 1:
         return {}
-    target, over = loops[0].target, loops[0].iter
-    if isinstance(over, ast.Call) and called_name(over) == "enumerate":
+    (loop,) = loops
+    if isinstance(loop.iter, ast.Call) and called_name(loop.iter) == "enumerate":
         item = (None, item)
-    return dict(_given(target, item))
+    return dict(_given(loop.target, item))
 
 
 def _given(target: ast.expr, item: Any) -> Iterator[tuple[str, Any]]:

@@ -101,8 +101,13 @@ def _has_large(sample: Sample, power: int) -> bool:
 
 def _asks_for_nan(graph: Graph) -> bool:
     nodes = graph.artifact.graph.nodes
-    names = {getattr(getattr(node.target, "_schema", None), "name", "") for node in nodes}
-    return any(f"aten::{name}" in names for name in _ASKS)
+    return not {_operator(node) for node in nodes}.isdisjoint(_ASKS)
+
+
+def _operator(node: torch.fx.Node) -> str:
+    """The name of the operator of torch that a node calls; empty for other nodes."""
+    schema = getattr(node.target, "_schema", None)
+    return str(getattr(schema, "name", "")).removeprefix("aten::")
 
 
 def _marks_of_ids(graph: Graph) -> Iterator[str]:
@@ -122,11 +127,11 @@ def _holds_ids(node: torch.fx.Node) -> bool:
 
 
 def _bounds_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
-    """Yields the least and the greatest id of each table that a tensor of ids goes into, or that a number is added to
-    before.
+    """Yields the least and the greatest id of each table that a tensor of ids goes into, also after a number was added
+    to the ids.
     """
     for user in ids.users:
-        name = getattr(getattr(user.target, "_schema", None), "name", "").removeprefix("aten::")
+        name = _operator(user)
         args: Any = user.args
         if name in MOVES:
             yield from _bounds_of(user)

@@ -99,6 +99,19 @@ def called(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:
     return node
 
 
+def written_anew(graph: Graph, node: Node, write: Callable[[Graph, Node], Node]) -> None:
+    """Puts the nodes that a function writes in the place of a node; each says the line of the model of that node."""
+    before = node.prev
+    with graph.inserting_before(node):
+        written = write(graph, node)
+    made = node.prev
+    while made is not before:
+        made.meta["stack_trace"] = node.meta.get("stack_trace")
+        made = made.prev
+    node.replace_all_uses_with(written)
+    graph.erase_node(node)
+
+
 def with_module(
     program: torch.export.ExportedProgram,
     module: GraphModule,

@@ -78,9 +78,10 @@ _MOST_SIDES = 16
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
-#: of the most work of a run, what one may be that no condition asks for: its symbols are large one by one, and the
-#: others of the least size that torch does not keep
-_PART_OF_LARGE, _LEAST_GENERAL = 0.5, 2
+#: a run at a large size, which no condition asks for, may be this part of the most work of a run
+_PART_OF_LARGE = 0.5
+#: the least size that torch does not make a constant
+_LEAST_GENERAL = 2
 _INTS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 #: other sizes of a side that are tried, up to which size where the side hangs on one symbol, and on several
 _MOST_OTHERS, _BESIDE_ONE, _BESIDE_SEVERAL = 2, 130, 12

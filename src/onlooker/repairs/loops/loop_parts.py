@@ -261,7 +261,7 @@ class Zipped:
 
 
 def repeated_in(parts: Any) -> Any:
-    """The item of each step where it is the same in all; None for a part that is another one in each."""
+    """The item of each step where all steps have the same one; of a tuple, None stands for a part that differs."""
     if isinstance(parts, Zipped):
         return tuple(map(repeated_in, parts.parts))
     return parts.item if isinstance(parts, Repeated) else None

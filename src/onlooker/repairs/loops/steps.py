@@ -282,7 +282,7 @@ class Loop:
         self.numbers: StepNumbers | None = None
         #: True for a loop over numbers themselves
         self.is_of_numbers = False
-        #: the item that a loop goes over where it is the same in each step, and None for a part that is another one
+        #: the item of each step where all steps have the same one; of a tuple, None stands for a part that differs
         self.repeated: Any = None
         #: the memory of tensors that other steps, or others, can read; kept, so that no other has
         #: its address

@@ -14,8 +14,9 @@ But nothing is left to simplify where both sides are products, or the factor is 
 
 Where a term keeps a denominator, torch divides as it does.
 
-A remainder by half of a number, ``height % 0.5`` for an image that is scaled, is 0 for every size. torch looks for
-its range as if 0.5 were whole, and finds one that ends before it begins, which is an error.
+The remainder of a size by 0.5, 0.25 and so on is 0 for every size: ``height % 0.5``, which a model asks before it
+scales an image. torch computes the range of the remainder as if 0.5 were an int, and raises an error, since that range
+ends before it begins.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/_sympy/functions.py,
 ``FloorDiv.eval``. It may go when that calls ``sympy.simplify`` no more.
@@ -40,30 +41,31 @@ __all__ = ["QUICK_QUOTIENTS", "quotients_made_quickly"]
 
 @contextlib.contextmanager
 def quotients_made_quickly() -> Iterator[None]:
-    """Inside the block a factor that both sides of a quotient have is divided out at once, and what is left of a size
-    by a part of 1 is nothing.
+    """Inside the block a factor that both sides of a quotient have is divided out at once, and the remainder of a size
+    by 0.5, 0.25 and so on is 0.
     """
-    divide, rest = FloorDiv.eval, Mod.eval
+    divide, remainder = FloorDiv.eval, Mod.eval
 
     def quickly(_: Any, base: Any, divisor: Any) -> Any:
         reduced = _reduced(base, divisor)
         return divide(base, divisor) if reduced is None else FloorDiv(*reduced)
 
-    def nothing_left(_: Any, base: Any, divisor: Any) -> Any:
-        is_none = isinstance(base, ToFloat) and _is_part_of_one(divisor)
-        return sympy.Float(0.0) if is_none else rest(base, divisor)  # type: ignore[no-untyped-call]
+    def of_a_size(_: Any, base: Any, divisor: Any) -> Any:
+        if isinstance(base, ToFloat) and _divides_one(divisor):
+            return sympy.Float(0.0)
+        return remainder(base, divisor)  # type: ignore[no-untyped-call]
 
     with (
         swapped(FloorDiv, "eval", classmethod(quickly)),
-        swapped(Mod, "eval", classmethod(nothing_left)),
+        swapped(Mod, "eval", classmethod(of_a_size)),
     ):
         yield
 
 
-def _is_part_of_one(divisor: Any) -> bool:
-    """True for a half, a quarter and the like, of which a float has all digits."""
-    is_part = bool(divisor.is_Float) and 0 < divisor < 1
-    return is_part and math.frexp(float(divisor))[0] == 0.5
+def _divides_one(divisor: Any) -> bool:
+    """True for 0.5, 0.25 and so on: 1 is a multiple of them, and floats hold them exactly."""
+    is_fraction = bool(divisor.is_Float) and 0 < divisor < 1
+    return is_fraction and math.frexp(float(divisor))[0] == 0.5
 
 
 def _reduced(base: Any, divisor: Any) -> tuple[Any, Any] | None:
@@ -145,7 +147,7 @@ QUICK_QUOTIENTS = Repair(
     "quick quotients",
     "torch has sympy simplify a quotient of sizes after it has divided out what both sides share. Of"
     " floors of floors, the sizes behind some convolutions, that takes seconds each, and there is nothing"
-    " left to simplify. The rest of a size by a part of 1, as 0.5, is 0, where torch finds an invalid range.",
+    " left to simplify. The remainder of a size by 0.5 is 0, where torch raises an error.",
     until="tests/repairs/test_repeated_operators.py::test_heads_of_a_detector_need_no_simplification",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/_sympy/functions.py",
     always=True,

@@ -486,8 +486,8 @@ def _types_as_values(file: ModuleType) -> tuple[frozenset[str], frozenset[str]]:
 
 @contextlib.contextmanager
 def _collected_later() -> Iterator[None]:
-    """Inside the block no garbage is looked for: the nodes of a file are many, and each look at them takes as long as
-    they took.
+    """Inside the block the garbage collector does not run: it would walk the many nodes of a file again and again, and
+    free none of them.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
-from ....torch_internals.graph_modules import called
+from ....torch_internals.graph_modules import called, written_anew
 
 __all__ = ["complex_numbers_as_pairs"]
 
@@ -47,16 +47,14 @@ def complex_numbers_as_pairs(graph: Graph) -> None:
     """Lets these operators of a graph work on the pairs, ``view_as_complex(operator(view_as_real(x)))``,
     which changes nothing that it computes in torch.
     """
-    for target, arguments in _ON_PAIRS.items():
+    for target in _ON_PAIRS:
         for node in graph.find_nodes(op="call_function", target=target):
-            value, *rest = node.args
-            if not value.meta["val"].is_complex() or node.kwargs:
-                continue
-            with graph.inserting_before(node):
-                pairs = called(graph, _aten.view_as_real.default, value)
-                changed = called(graph, target, pairs, *arguments(*rest))
-                whole = called(graph, _aten.view_as_complex.default, changed)
-            for made in (pairs, changed, whole):
-                made.meta["stack_trace"] = node.meta.get("stack_trace")
-            node.replace_all_uses_with(whole)
-            graph.erase_node(node)
+            if node.args[0].meta["val"].is_complex() and not node.kwargs:
+                written_anew(graph, node, _on_pairs)
+
+
+def _on_pairs(graph: Graph, node: Node) -> Node:
+    value, *rest = node.args
+    pairs = called(graph, _aten.view_as_real.default, value)
+    changed = called(graph, node.target, pairs, *_ON_PAIRS[node.target](*rest))
+    return called(graph, _aten.view_as_complex.default, changed)

@@ -43,10 +43,56 @@ def looking_back(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
     return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=whole)
 
 
+def scores_of(heads: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
+    """Attention by single operators, ``hidden`` being added to the scores."""
+    scores = heads @ heads.transpose(-1, -2)
+    if hidden is not None:
+        scores = scores + hidden
+    return scores.softmax(-1) @ heads
+
+
+def in_operators(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    hidden = None if mask is None else (1.0 - mask[:, None, None, :].float()) * -1e4
+    return scores_of(heads, hidden)
+
+
+def looking_back_in_operators(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    length = heads.shape[2]
+    whole = torch.ones(length, length, dtype=torch.bool).tril().expand(len(heads), 1, -1, -1)
+    if mask is not None:
+        whole = whole & mask.bool()[:, None, None, :]
+    return scores_of(heads, torch.where(whole, 0.0, -1e4))
+
+
+def filled(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    scores = heads @ heads.transpose(-1, -2)
+    if mask is not None:
+        scores = scores.masked_fill(mask[:, None, None, :] == 0, -1e4)
+    return scores.softmax(-1) @ heads
+
+
+def chosen(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    scores = heads @ heads.transpose(-1, -2)
+    if mask is not None:
+        scores = torch.where(mask.bool()[:, None, None, :], scores, torch.full_like(scores, -1e4))
+    return scores.softmax(-1) @ heads
+
+
 def multiplied(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The mask is multiplied with as well: ones stand for none in another way."""
+    """The mask is multiplied with as well."""
     attended = usual(heads, mask)
     return attended if mask is None else attended * mask[:, None, :, None]
+
+
+def divided(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """The mask divides as well: ones stand for none in another way."""
+    attended = usual(heads, mask)
+    return attended if mask is None else attended / (mask[:, None, :, None] + 1).float().log2()
+
+
+def thrice_as_much(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """No number stands for a factor of 1."""
+    return heads if mask is None else heads * (mask[:, None, :, None] + 2)
 
 
 def watched(attend: Attend) -> tuple[Attention, InputObserver]:
@@ -60,7 +106,19 @@ def watched(attend: Attend) -> tuple[Attention, InputObserver]:
     return model, observer
 
 
-@pytest.mark.parametrize("attend", [usual, added, looking_back])
+@pytest.mark.parametrize(
+    "attend",
+    [
+        usual,
+        added,
+        looking_back,
+        in_operators,
+        looking_back_in_operators,
+        filled,
+        chosen,
+        multiplied,
+    ],
+)
 def test_a_mask_of_ones_is_no_mask_for_all_values(attend: Attend) -> None:
     model, observer = watched(attend)
     with mock.patch.object(identity, "_difference_at", side_effect=AssertionError):
@@ -72,11 +130,20 @@ def test_a_mask_of_ones_is_no_mask_for_all_values(attend: Attend) -> None:
 
 
 def test_a_mask_that_is_read_elsewhere_is_compared_by_numbers() -> None:
-    model, observer = watched(multiplied)
+    model, observer = watched(divided)
     with mock.patch.object(identity, "_difference_at", wraps=identity._difference_at) as runs:
         program = observer.export()
     assert runs.called
     x, mask = torch.rand(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
+    for call in ((x,), (x, mask)):
+        torch.testing.assert_close(program(*call), model(*call))
+
+
+def test_a_factor_that_is_no_1_is_not_left_out() -> None:
+    model, observer = watched(thrice_as_much)
+    program = observer.export()
+    x, mask = torch.rand(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
+    assert len(program.graphs) == 2
     for call in ((x,), (x, mask)):
         torch.testing.assert_close(program(*call), model(*call))
 

@@ -9,11 +9,12 @@ something else when a part is hidden.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ class AbsentMasks(Family):
     def _with_mask(self, draft: Draft, name: str) -> Draft:
         calls = Calls(draft.plan(), self._samples)
         lengths = list(_lengths(calls.plan))
-        examples = tuple(_examples(calls, self._lab)) if lengths else ()
+        examples = _Examples(calls, self._lab) if lengths else ()
         test = _MaskTest(draft, calls, self._lab, name, examples)
         claim = f"{name} may be given, and ones are its default"
         if test.is_unread():
@@ -131,20 +132,28 @@ def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
             yield length, dtype
 
 
-def _examples(calls: Calls, lab: Lab) -> Iterator[Example]:
-    """A few calls of general sizes that the model takes without the mask.
+class _Examples:
+    """A few calls of general sizes that the model takes without the mask; each is made when it is asked for:
+    most masks fail with the first one.
 
-    :raises SpentError: when the budget has ended
+    Reading them raises ``SpentError`` when the budget has ended.
     """
-    count = 0
-    for sizes in representative(calls, lab, example_sizes(calls.plan)):
-        try:
-            yield find_example(calls, lab, choices=[sizes], necessary=False)
-        except ExportError:
-            continue
-        count += 1
-        if count == _MOST_EXAMPLES:
-            return
+
+    def __init__(self, calls: Calls, lab: Lab) -> None:
+        self._made: list[Example] = []
+        self._others = islice(self._found(calls, lab), _MOST_EXAMPLES)
+
+    def __iter__(self) -> Iterator[Example]:
+        yield from self._made
+        for example in self._others:
+            self._made.append(example)
+            yield example
+
+    @staticmethod
+    def _found(calls: Calls, lab: Lab) -> Iterator[Example]:
+        for sizes in representative(calls, lab, example_sizes(calls.plan)):
+            with contextlib.suppress(ExportError):
+                yield find_example(calls, lab, choices=[sizes], necessary=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ class _MaskTest:
     calls: Calls
     lab: Lab
     name: str
-    examples: tuple[Example, ...]
+    examples: Iterable[Example]
     refused: set[tuple[Any, ...]] = field(default_factory=set)
 
     def is_unread(self) -> bool:
@@ -167,9 +176,9 @@ class _MaskTest:
 
         :raises SpentError: when the budget has ended
         """
-        if not self.examples:
+        example = next(iter(self.examples), None)
+        if example is None:
             return False
-        example = self.examples[0]
         every_second = torch.arange(1 + sum(example.sizes.values())) % 2
         mask = every_second[None].to(_device(example.values))
         got = self._run(self.calls.arguments_of(example.values), mask, "that no axis has")
@@ -186,17 +195,18 @@ class _MaskTest:
         if batch is None:
             return None
         rows: list[Row] = []
-        shape = (0, 0)
+        shape, device = (0, 0), ""
         for number, example in enumerate(self.examples):
             shape = (batch.evaluate(example.sizes), length.evaluate(example.sizes))
+            device = _device(example.values)
             if (number, shape, dtype) in self.refused:
                 return None
-            if not self._is_neutral(number, torch.ones(shape, dtype=dtype), part):
+            if not self._is_neutral(number, example, torch.ones(shape, dtype=dtype), part):
                 return None
             rows.append(self._row(f"probe of {self.name} {number}", example.values, shape))
         if len(rows) < 2:
             return None
-        spec = TensorSpec(shape, str(dtype), _device(self.examples[-1].values))
+        spec = TensorSpec(shape, str(dtype), device)
         extended = self._extended(spec, rows)
         if all(
             is_neutral(extended, form, self.calls.samples, self.lab)
@@ -208,9 +218,8 @@ class _MaskTest:
             return extended
         return None
 
-    def _is_neutral(self, number: int, mask: torch.Tensor, part: int) -> bool:
+    def _is_neutral(self, number: int, example: Example, mask: torch.Tensor, part: int) -> bool:
         """True when ones change nothing, and zeros in either end of the mask change something."""
-        example = self.examples[number]
         arguments, expected = self.calls.arguments_of(example.values), example.outputs
         mask = mask.to(_device(example.values))
         got = self._run(arguments, mask, "of ones")
@@ -221,21 +230,20 @@ class _MaskTest:
             return True
         first_half = slice(0, mask.shape[1] // 2)
         end = slice(-1 - mask.shape[1] // part, None)
-        return all(self._hides(number, arguments, mask, where) for where in (first_half, end))
+        return all(self._hides(number, example, mask, where) for where in (first_half, end))
 
-    def _hides(
-        self, number: int, arguments: Mapping[str, Any], mask: torch.Tensor, where: slice
-    ) -> bool:
+    def _hides(self, number: int, example: Example, mask: torch.Tensor, where: slice) -> bool:
         """True when zeros there give another result: a mask that is too long is cut, and its end
         is never read.
         """
         hidden = mask.clone()
         hidden[0, where] = 0
+        arguments = self.calls.arguments_of(example.values)
         got = self._run(arguments, hidden, "that hides a part")
         if got is None:
             self.refused.add((number, tuple(mask.shape), mask.dtype))
             return False
-        return not _has_equal_leaves(self.examples[number].outputs, got)
+        return not _has_equal_leaves(example.outputs, got)
 
     def _run(self, arguments: Mapping[str, Any], mask: torch.Tensor, what: str) -> Result | None:
         """The result with the mask, None where the model refuses it."""

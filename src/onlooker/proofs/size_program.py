@@ -32,10 +32,10 @@ from ..torch_internals.operators import HigherOrderOperator, OpOverload
 from .exported_sizes import sizes_in_plan
 from .operators import facts_of, written_by
 
-__all__ = ["SizeProgram"]
+__all__ = ["MOST_ELEMENTS", "SizeProgram"]
 
 #: the most elements of all tensors that one evaluation makes
-_MOST_ELEMENTS = 2**22
+MOST_ELEMENTS = 2**22
 _CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 #: operators that take a shape, a dtype and a device of a tensor, and none of its values
 _OF_SHAPES = frozenset(
@@ -219,7 +219,7 @@ class SizeProgram:
         :raises Exception: what an operator says to such sizes
         """
         steps = self._ancestors(nodes)
-        if sum(self._n_elements(node, sizes) for node in steps) > _MOST_ELEMENTS:
+        if sum(self._n_elements(node, sizes) for node in steps) > MOST_ELEMENTS:
             return None
         known: dict[Node, Any] = {}
         with torch.no_grad():

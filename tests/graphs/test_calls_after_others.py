@@ -11,6 +11,7 @@ import torch
 from onlooker import ExportError, InputObserver, Program, RejectedCallError
 from onlooker.graphs.sides import side_runs
 from onlooker.graphs.sides.way_runs import SizesOfModel
+from onlooker.lab.lab import Lab
 from onlooker.proofs.path_condition import symbol_of
 
 
@@ -149,7 +150,7 @@ def is_proven(log: pytest.LogCaptureFixture) -> bool:
 def test_numbers_that_do_not_matter_are_proven_without_values(
     monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(side_runs, "is_dear", lambda *_: True)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: True)
     monkeypatch.setattr(side_runs._Way, "_compare_values", None)
     program = exported(Remembers())
     assert is_proven(log)
@@ -165,7 +166,7 @@ def test_what_matters_is_found(
     monkeypatch: pytest.MonkeyPatch,
     log: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(side_runs, "is_dear", lambda *_: is_large)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: is_large)
     program = exported(model())
     assert "after another call: " in log.text
     assert not program.verify().verified
@@ -178,7 +179,7 @@ def test_what_matters_is_found(
 def test_a_table_that_the_first_call_makes_is_compared_by_values(
     model: type[torch.nn.Module], is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_runs, "is_dear", lambda *_: is_large)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: is_large)
     watched = model()
     observer = InputObserver()
     with observer(watched.eval()), torch.no_grad():
@@ -203,10 +204,28 @@ def test_a_call_after_one_whose_sizes_have_steps(model: type[torch.nn.Module], i
 def test_runs_without_floats_say_nothing_of_a_buffer_that_is_written(
     monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(side_runs, "is_dear", lambda *_: True)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: True)
     exported(Writes())
     assert "the call before leaves more than numbers behind" in log.text
     assert not is_proven(log)
+
+
+class Upsamples(Remembers):
+    """Each number of a call becomes many; the first call makes a table that all add."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is None:
+            self.last = self.layer.weight.sum(0)
+        rows = self.layer(x) + self.last
+        return rows.repeat_interleave(1000, -1).cumsum(-1)[..., ::1000]
+
+
+def test_a_run_that_would_keep_too_many_numbers_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(side_runs, "_MOST_NUMBERS", 3 * 5 * 4 * 1000)
+    exported(Upsamples())
+    assert "takes too much memory" in log.text
 
 
 def test_what_is_computed_from_a_size_of_1_is_no_size_of_its_own() -> None:

@@ -13,13 +13,13 @@ from onlooker.core.sizes.expression import Sizes
 from onlooker.core.structure import LEAF, Structure
 from onlooker.graphs.one_plan import operator_trials
 from onlooker.infer.sizes import smaller_sizes
-from onlooker.trace import graph_check
+from onlooker.lab.lab import Lab
 
 
 @pytest.fixture(autouse=True)
 def _each_run_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_trials, "_WORTH_SMALLER", 0)
-    monkeypatch.setattr(graph_check, "is_dear", lambda *_: True)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: True)
 
 
 class Tokens(torch.nn.Module):

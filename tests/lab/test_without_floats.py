@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from onlooker import InputObserver
-from onlooker.lab import lab as lab_module
 from onlooker.lab.lab import Lab
 from onlooker.lab.remembering_mode import RememberingMode
 from onlooker.lab.without_floats import without_float_values, without_its_floats
@@ -87,7 +86,7 @@ def test_a_dear_run_for_shapes_has_floats_only_where_the_model_reads_them(
     lab: Lab = observer._lab(observer._watcher.store(None))
     arguments = {"x": torch.rand(5, 4)}
     assert not is_fake(lab.run_for_shapes({"x": torch.rand(3, 4)}, why="a little work").leaves[0])
-    monkeypatch.setattr(lab_module, "is_dear", lambda *_: True)
+    monkeypatch.setattr(Lab, "is_dear", lambda *_: True)
     found = lab.run_for_shapes(arguments, why="a lot of work").leaves[0]
     assert found.shape == (5, 4)
     assert is_fake(found) is not reads

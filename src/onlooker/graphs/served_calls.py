@@ -14,7 +14,6 @@ from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
 from ..lab.without_floats import without_float_values, without_its_floats
-from ..lab.work import is_dear
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
@@ -87,7 +86,7 @@ class ServedCalls:
         """True where a graph runs without floats on a call that is a lot of work: such a run asserts
         what ints say, and refuses what the model refuses.
         """
-        if not is_dear(self._lab.model, leaf_values(sample)):
+        if not self._lab.is_dear(leaf_values(sample)):
             return False
         try:
             with without_float_values() as mode:

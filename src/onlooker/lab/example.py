@@ -24,7 +24,6 @@ from ..materialise.arguments import Calls, leaf_values
 from ..materialise.room import with_room
 from .lab import Lab, SpentError
 from .small_sizes import representative
-from .work import work_of
 
 __all__ = ["Example", "find_example", "sizes_of_trace"]
 
@@ -44,7 +43,7 @@ class Example:
 
 def _is_large(calls: Calls, lab: Lab) -> bool:
     """True where a call of the plan is a lot of work."""
-    return any(work_of(lab.model, leaf_values(sample)) > lab.most_work for sample in calls.own)
+    return any(lab.work_of(leaf_values(sample)) > lab.most_work for sample in calls.own)
 
 
 def sizes_of_trace(calls: Calls, lab: Lab) -> Iterator[Sizes]:

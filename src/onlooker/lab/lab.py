@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.call import Arguments, Signature
+from ..core.call import Arguments, Signature, Values
 from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
 from ..core.spec import AxisSizes
@@ -27,7 +27,7 @@ from .record import Record
 from .repeated_blocks import EqualBlocks, equal_blocks_of
 from .runner import ModelRunner, opened
 from .stages import Stages
-from .work import MOST_WORK, is_dear, rows_of
+from .work import MOST_WORK, MeasuredWork, rows_of
 
 __all__ = ["Lab", "SpentError"]
 
@@ -69,6 +69,7 @@ class Lab(CountedRuns, Record):
         #: the lists of tensors that are one tensor for graphs: no trace may read more of them
         self.joined_lists: tuple[Path, ...] = ()
         self._memo = Memo()
+        self._work = MeasuredWork()
 
     # ------------------------------------------------------------------------------------ the model
 
@@ -94,6 +95,18 @@ class Lab(CountedRuns, Record):
     def __call__(self, arguments: Arguments) -> Any:
         """The method itself, on the arguments themselves: a trace runs it, and counts as no run."""
         return self.subject(arguments)
+
+    def work_of(self, values: Values) -> int:
+        """The multiply-adds of a run of the model, estimated."""
+        return self._work.of(self.model, values)
+
+    def numbers_of(self, values: Values) -> int:
+        """The numbers that the operators of a run of the model give, estimated; 0 before the first run."""
+        return self._work.numbers_of(values)
+
+    def is_dear(self, values: Values) -> bool:
+        """True for a run of the model that takes longer than one without floats."""
+        return self._work.is_dear(self.model, values)
 
     def record_gradients(self) -> None:
         """From here on every run records gradients, and so does a trace."""
@@ -168,7 +181,7 @@ class Lab(CountedRuns, Record):
         """
         try:
             result = self._run(
-                self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary
+                self._try_out, arguments, "real", why, memo=memo, necessary=necessary
             )
         except SpentError:
             raise
@@ -181,6 +194,10 @@ class Lab(CountedRuns, Record):
             raise
         self._note(about, why, Finding(FindingKind.ACCEPTED))
         return result
+
+    def _try_out(self, arguments: Arguments) -> Result:
+        with self._work.counted(_values_of(arguments)):
+            return self.subject.try_out(arguments)
 
     def _note(self, about: AxisSizes | None, why: str, finding: Finding) -> None:
         if about is not None:
@@ -210,7 +227,7 @@ class Lab(CountedRuns, Record):
         :raises Exception: what the model raises
         """
         is_known = self._memo.has(self._key("real", arguments))
-        if not is_known and is_dear(self.model, dict(open_arguments(dict(arguments)).items())):
+        if not is_known and self.is_dear(_values_of(arguments)):
             try:
                 way = self.subject.try_without_floats
                 result = self._run(way, arguments, "floatless", why, necessary=necessary)
@@ -381,3 +398,8 @@ class Lab(CountedRuns, Record):
             change = self.subject.keeper.lost[0]
             raise SpentError(f"runs that leave the model as it is ({change})")
         super().check_budget()
+
+
+def _values_of(arguments: Arguments) -> Values:
+    """The leaves of the arguments of a call."""
+    return dict(open_arguments(dict(arguments)).items())

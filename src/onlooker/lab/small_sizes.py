@@ -35,7 +35,6 @@ from ..materialise.arguments import Calls, leaf_values
 from ..materialise.room import with_room
 from ..observing.store import Sample
 from .lab import Lab, SpentError
-from .work import work_of
 
 __all__ = ["representative", "short_call"]
 
@@ -91,7 +90,7 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
     None where the call is not large, or where no small sizes stand for its own. A run of a call that
     is little work costs less than the runs without values that would tell.
     """
-    if work_of(lab.model, leaf_values(sample)) < lab.most_work * _WORTH_A_CUT:
+    if lab.work_of(leaf_values(sample)) < lab.most_work * _WORTH_A_CUT:
         return None
     calls = Calls(plan, [sample])
     sizes = calls.sizes_of(sample)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from ..core.path import Path
 from ..proofs.operators import facts_of
 from .recorder import CountedOperators
 
-__all__ = ["MOST_WORK", "CountedWork", "is_dear", "parameters_of", "rows_of", "work_of"]
+__all__ = ["MOST_WORK", "CountedWork", "MeasuredWork", "parameters_of", "rows_of", "work_of"]
 
 #: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core
 #: of a laptop
@@ -46,16 +46,6 @@ def work_of(model: Any, values: Mapping[Path, Any]) -> int:
     return parameters_of(model) * rows_of(values)
 
 
-def is_dear(model: Any, values: Mapping[Path, Any]) -> bool:
-    """True for a run that takes longer than one without floats.
-
-    >>> from onlooker.core.path import Name
-    >>> is_dear(torch.nn.Linear(4, 2), {Path((Name("input"),)): torch.zeros(3, 4)})
-    False
-    """
-    return work_of(model, values) > _WITHOUT_FLOATS
-
-
 def parameters_of(model: Any) -> int:
     """The number of numbers in all parameters; 0 for what is no module."""
     if not isinstance(model, torch.nn.Module):
@@ -65,9 +55,13 @@ def parameters_of(model: Any) -> int:
 
 def rows_of(values: Mapping[Path, Any]) -> int:
     """The rows of the largest argument, of those that count; 1 without any."""
+    return max(map(_rows, _that_count(values)), default=1)
+
+
+def _that_count(values: Mapping[Path, Any]) -> list[torch.Tensor]:
+    """The tensors among the arguments that count."""
     arguments = [value for path, value in values.items() if len(path.entries) <= _DEEPEST]
-    tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
-    return max(map(_rows, tensors), default=1)
+    return [value for value in arguments if isinstance(value, torch.Tensor)]
 
 
 def _rows(tensor: torch.Tensor) -> int:
@@ -94,6 +88,9 @@ class CountedWork(CountedOperators):  # type: ignore[no-untyped-call]  # torch h
         super().__init__()
         self.of_numbers: int = 0
 
+        #: the numbers that operators gave
+        self.numbers: int = 0
+
     @property
     def of_calls(self) -> int:
         """The cost of calling the operators, whatever the sizes of their tensors."""
@@ -105,8 +102,59 @@ class CountedWork(CountedOperators):  # type: ignore[no-untyped-call]  # torch h
         self.of_numbers += _multiply_adds(func, args, kwargs, result)
         facts = facts_of(func)
         if not facts.shared or facts.written:
+            self.numbers += _numbers_of(result)
             self.of_numbers += _OF_NUMBER * _numbers_of(result)
         return result
+
+
+class MeasuredWork:
+    """The work of any run of a model: what :func:`work_of` says, or what the run that was :meth:`counted` did
+    for each number of its largest argument, where that is more. A convolution uses a parameter at
+    each place of an image or a sound.
+
+    >>> from onlooker.core.path import Name
+    >>> model, work = torch.nn.Conv1d(1, 1, 3, bias=False), MeasuredWork()
+    >>> def values(length: int) -> dict[Path, torch.Tensor]:
+    ...     return {Path((Name("input"),)): torch.zeros(1, 1, length)}
+    >>> before = work.of(model, values(1000))
+    >>> with work.counted(values(100)):
+    ...     _ = model(torch.zeros(1, 1, 100))
+    >>> before, work.of(model, values(1000)) > 1000 * 3
+    (3, True)
+    """
+
+    def __init__(self) -> None:
+        self._is_counted = False
+        self._per_element = self._numbers_per_element = 0.0
+
+    def of(self, model: Any, values: Mapping[Path, Any]) -> int:
+        """The multiply-adds of a run."""
+        return max(work_of(model, values), int(self._per_element * _elements_of(values)))
+
+    def is_dear(self, model: Any, values: Mapping[Path, Any]) -> bool:
+        """True for a run that takes longer than one without floats."""
+        return self.of(model, values) > _WITHOUT_FLOATS
+
+    def numbers_of(self, values: Mapping[Path, Any]) -> int:
+        """The numbers that the operators of a run give, as far as a run was counted."""
+        return int(self._numbers_per_element * _elements_of(values))
+
+    @contextlib.contextmanager
+    def counted(self, values: Mapping[Path, Any]) -> Iterator[None]:
+        """Inside the block the model runs; the first such run is counted."""
+        if self._is_counted:
+            yield
+            return
+        with CountedWork() as run:
+            yield
+        self._is_counted = True
+        self._per_element = run.of_numbers / _elements_of(values)
+        self._numbers_per_element = run.numbers / _elements_of(values)
+
+
+def _elements_of(values: Mapping[Path, Any]) -> int:
+    """The numbers of the largest argument, of those that count; at least 1."""
+    return max([1, *(tensor.numel() for tensor in _that_count(values))])
 
 
 def _multiply_adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:

@@ -25,7 +25,6 @@ from ..core.sizes.formula import symbols_in
 from ..infer.sizes import smaller_sizes, trial_sizes
 from ..lab.lab import Lab
 from ..lab.small_sizes import representative
-from ..lab.work import is_dear
 from ..materialise.arguments import Calls
 from ..materialise.floats import float_choices
 from ..materialise.padding import with_padding
@@ -147,7 +146,7 @@ def mask_difference(graph: Graph, calls: Calls, lab: Lab, condition: PathConditi
     way by the path ``condition``.
     """
     values = calls.values(graph.sizes)
-    if is_dear(lab.model, values):
+    if lab.is_dear(values):
 
         def holds(sizes: Sizes) -> bool:
             is_general = all(atom.constraint().holds(sizes) for atom in condition.tried)

@@ -30,7 +30,6 @@ from ...core.spec import Axis
 from ...infer.sizes import is_possible, listed, smaller_sizes
 from ...lab.lab import Lab
 from ...lab.recorder import Recorder
-from ...lab.work import is_dear, work_of
 from ...materialise.arguments import Calls
 from ...observing.store import copy_leaves
 from ...patches.swap import swapped
@@ -227,12 +226,10 @@ class OperatorTrials:
         if not is_possible(self._plan, sizes):
             return None
         values = self._calls.values(sizes)
-        is_proven = is_dear(self._lab.model, values) and self._is_proven(
-            graph, region, sizes, values
-        )
+        is_proven = self._lab.is_dear(values) and self._is_proven(graph, region, sizes, values)
         if is_proven:
             return sizes
-        if work_of(self._lab.model, values) > _WORTH_SMALLER:
+        if self._lab.work_of(values) > _WORTH_SMALLER:
             ways = tuple(map(written, chain.from_iterable(a.exceptions() for a in region.tried)))
 
             def is_alike(smaller: Sizes) -> bool:

@@ -44,7 +44,6 @@ from ...lab.rerun import difference
 from ...lab.runner import opened
 from ...lab.stateful import Stateful
 from ...lab.without_floats import without_float_values, without_its_floats
-from ...lab.work import is_dear, work_of
 from ...materialise.arguments import leaf_values
 from ...materialise.extremes import LARGE, extreme_values
 from ...materialise.other_values import redrawn
@@ -78,6 +77,8 @@ _MOST_SIDES = 16
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
+#: the most numbers that the operators of a run may give, all of which are kept: 4 GB of floats
+_MOST_NUMBERS = 2**30
 #: a run at a large size, which no condition asks for, may be this part of the most work of a run
 _PART_OF_LARGE = 0.5
 #: the least size that torch does not make a constant
@@ -324,11 +325,11 @@ class _Way:
             if number > GREATEST_TRIED and self._may_meet(number, numbers):
                 self._end_before(number, numbers)
         small = sorted(number for number in numbers.all if number <= GREATEST_TRIED)
-        for name, number, sizes in self._sizes_beside(small):
+        for name, sizes in self._sizes_beside(small):
             try:
                 self._compare(sizes, PositionNumbers())
             except TooLargeError:
-                self._end_at(f"{name} < {number - 1}")
+                self._end_at(f"{name} < {sizes[name]}")
         for sizes in self._large_sizes():
             if self._work_at(sizes) <= self.lab.most_work * _PART_OF_LARGE:
                 with contextlib.suppress(TooLargeError):  # more memory than there is
@@ -434,9 +435,9 @@ class _Way:
             if n_found == _MOST_OTHERS:
                 return
 
-    def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[tuple[str, int, Sizes]]:
-        """Sizes at some numbers on positions, beside them and beyond, each once, with the symbol that has the number:
-        a loop over the rows of a block has all numbers up to its length.
+    def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[tuple[str, Sizes]]:
+        """Sizes at some numbers on positions, beside them and beyond, each once, with the symbol that changes: a loop
+        over the rows of a block has all numbers up to its length.
         """
         names = [name for name in symbol_names(self.plan) if name not in self._absent]
         known = {tuple(side.sizes.items()) for side in self.sides}
@@ -446,7 +447,7 @@ class _Way:
                 key = tuple(sizes.items())
                 if key not in known and self._is_served(sizes):
                     known.add(key)
-                    yield name, number, sizes
+                    yield name, sizes
 
     def _large_sizes(self) -> Iterator[Sizes]:
         """Sizes that meet what no number tells, one symbol after the other; the others are small where they can be."""
@@ -496,6 +497,8 @@ class _Way:
         proven = self._proven_side(graph, values, sizes)
         if proven is not None:
             return proven
+        if self.lab.numbers_of(values) > _MOST_NUMBERS:
+            raise TooLargeError(f"the run at {sizes} takes too much memory")
         side = self._compare_values(graph, values, sizes, numbers)
         if self.sides or side.key in self._known:
             return side
@@ -510,7 +513,7 @@ class _Way:
 
     def _work_at(self, sizes: Sizes) -> int:
         """The work of a run at some sizes."""
-        return work_of(self.lab.model, self.search.calls.shapes(sizes))
+        return self.lab.work_of(self.search.calls.shapes(sizes))
 
     def _compare_others(
         self, graph: Graph, values: Values, sizes: Sizes, numbers: PositionNumbers
@@ -544,7 +547,7 @@ class _Way:
         inputs = [values[leaf.path] for leaf in graph.plan.inputs]
         if self.runs.before is None or isinstance(self.lab.model, Stateful):
             return None
-        if not is_dear(self.lab.model, values) or not all(map(has_floats, inputs)):
+        if not self.lab.is_dear(values) or not all(map(has_floats, inputs)):
             return None
         regions = [region for proven, _ in self._of_search.graphs for region in proven.regions]
         if any(region.rolling.lines or region.rolling.visited for region in regions):

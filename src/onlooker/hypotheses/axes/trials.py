@@ -16,7 +16,6 @@ from ...core.structure import Result
 from ...infer.samples import Row, row_of_values
 from ...lab.judge import have_same_ranks, perturbed
 from ...lab.lab import Lab, SpentError
-from ...lab.work import work_of
 from ...materialise.arguments import Calls
 from ...materialise.tensors import resized
 from ...pytrees.numbers import altered, is_same
@@ -56,7 +55,7 @@ class AxisTrials:
         arguments = calls.arguments_of(base)
         result = lab.run(arguments, why="the call that axes are changed in", memo=True)
         self._before = ResultBefore(base, result)
-        is_large = work_of(lab.model, base) > lab.most_work
+        is_large = lab.work_of(base) > lab.most_work
         self.is_fake = is_large and self._takes_fake(arguments)
 
     def _takes_fake(self, arguments: Arguments) -> bool:

@@ -164,3 +164,46 @@ def test_an_operator_that_leaves_out_nan_is_no_product_with_ones() -> None:
     x = torch.tensor([[1.0, float("nan"), 3.0]])
     for call in ((x,), (x, torch.ones(1, 3))):
         torch.testing.assert_close(program(*call), model(*call), equal_nan=True)
+
+
+class Means(nn.Module):
+    """Without a mask torch itself sums, in float32 for numbers of 16 bits, and nothing is the mean of no number."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if mask is None:
+            return x.mean(1)
+        shown = mask[..., None].to(x.dtype)
+        return (x * shown).sum(1) / shown.sum(1).clamp(min=1e-4)
+
+
+class Variances(nn.Module):
+    """With a mask the variance is that of moments, of which little is left far from 0."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if mask is None:
+            return x.var(1, correction=0)
+        shown = mask[..., None]
+        mean, square = ((one * shown).sum(1) / shown.sum(1) for one in (x, x * x))
+        return square - mean**2
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "calls"),
+    [
+        (Means(), torch.float16, [torch.full((1, 100, 4), 1000.0), torch.full((1, 300, 4), -400.0)]),
+        (Means(), torch.float32, [torch.rand(2, 0, 4), torch.rand(2, 3, 4)]),
+        (Variances(), torch.float32, [torch.rand(2, 9, 4) * 0.1 + 300, torch.rand(2, 9, 4)]),
+    ],
+)
+def test_ones_stand_for_no_mask_only_where_all_numbers_are_the_same(
+    model: nn.Module, dtype: torch.dtype, calls: list[torch.Tensor]
+) -> None:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randn(2, 5, 4).to(dtype))
+        model(torch.randn(3, 7, 4).to(dtype), torch.ones(3, 7, dtype=dtype))
+    program = observer.export()
+    assert len(program.graphs) == 2
+    assert program.verify().verified
+    for x in calls:
+        torch.testing.assert_close(program(x.to(dtype)), model(x.to(dtype)), equal_nan=True)

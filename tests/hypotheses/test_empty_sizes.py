@@ -126,3 +126,16 @@ def test_packed_rows_with_bounds_are_never_none() -> None:
     for lengths in ((1,), (5, 2), (1, 2, 3, 4, 5)):
         asked = call(*lengths)
         torch.testing.assert_close(program(*asked), model(*asked))
+
+
+def test_an_operator_that_would_end_the_process_is_not_run() -> None:
+    """The kernel of the largest rows of bags reads beyond its memory where there is no bag."""
+    torch.manual_seed(0)
+    model, observer = torch.nn.EmbeddingBag(50, 4, mode="max"), InputObserver()
+    with torch.no_grad(), observer(model):
+        for count, offsets in ((7, [0, 3]), (9, [0, 2, 5])):
+            model(torch.randint(0, 50, (count,)), torch.tensor(offsets))
+    program = observer.export()
+    assert program.verify().verified
+    ids, offsets = torch.randint(0, 50, (11,)), torch.tensor([0, 4, 4, 9])
+    torch.testing.assert_close(program(ids, offsets), model(ids, offsets))

@@ -28,7 +28,7 @@ from ..core.plan import Plan, symbol_names
 from ..core.sizes.expression import Sizes
 from ..infer.sizes import choose_sizes, is_possible, middle_sizes
 from ..materialise.arguments import Calls, fill_of
-from ..materialise.extremes import FLAT, GREAT, LARGE, extreme_values
+from ..materialise.extremes import FAR, FLAT, GREAT, LARGE, extreme_values
 from ..proofs.size_program import SizeProgram
 from ..pytrees.comparisons.agree import agreement
 from ..pytrees.nodes import SYMBOLIC
@@ -103,13 +103,40 @@ def identity_difference(
     ]
     if len(choices) < _FEWEST and first.plan.symbols:
         return "too few sizes could be tried"
-    if are_same_with_known_masks(first, second, choices):
+    empty = [
+        sizes
+        for sizes in _empty_sizes(first.plan, choices[0] if choices else {})
+        if holds(sizes) and is_possible(first.plan, sizes)
+    ]
+    if are_same_with_known_masks(first, second, [*choices, *empty]):
         return ""
+    # sums of many numbers leave those of a dtype
+    of_extremes = [*choices[:1], *(_longest(choices[1:]) if _are_in_half(first, second) else [])]
     differences = chain(
-        (_difference_of_extremes(first, second, calls, sizes) for sizes in choices[:1]),
-        (_difference_at(first, second, calls, sizes) for sizes in choices),
+        (_difference_of_extremes(first, second, calls, sizes) for sizes in of_extremes),
+        (_difference_at(first, second, calls, sizes) for sizes in (*choices, *empty)),
     )
     return next(filter(None, differences), "")
+
+
+def _are_in_half(*graphs: Graph) -> bool:
+    """True where a graph computes numbers of 16 bits, of which the largest is 65504."""
+    nodes = (node for graph in graphs for node in graph.artifact.graph.nodes)
+    return any(getattr(node.meta.get("val"), "dtype", None) is torch.float16 for node in nodes)
+
+
+def _longest(choices: Sequence[Sizes]) -> list[Sizes]:
+    """Of each symbol the choice in which it is largest."""
+    names = list(choices[0]) if choices else []
+    found = [max(choices, key=lambda sizes: sizes[name]) for name in names]
+    return [sizes for number, sizes in enumerate(found) if sizes not in found[:number]]
+
+
+def _empty_sizes(plan: Plan, general: Sizes) -> Iterator[Sizes]:
+    """General sizes with each symbol at 0: a mean of nothing is not a number, and a sum of nothing is."""
+    for symbol in plan.symbols:
+        if symbol.takes(0):
+            yield {**general, symbol.name: 0}
 
 
 def _sizes(
@@ -140,9 +167,11 @@ def _difference_at(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> s
 
 
 def _difference_of_extremes(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> str:
-    """Where the graphs differ for rows of one number, or where numbers are infinite in one of them alone."""
+    """Where the graphs differ for rows of one number, or for numbers far from 0, or where numbers are infinite in one
+    of them alone.
+    """
     values = calls.values(sizes)
-    for pattern in (*FLAT, *GREAT):
+    for pattern in (*FLAT, FAR, *GREAT):
         chosen = extreme_values(calls, values, pattern)
         is_finite = pattern in GREAT  # large numbers are rounded in another way in another form
         if chosen is not None:
@@ -162,10 +191,16 @@ def _difference_of(
         for leaf in first.plan.inputs
     ]
     fewer = [values[leaf.path] for leaf in second.plan.inputs]
-    try:
-        results = [graph(_copies(given)) for graph, given in ((first, inputs), (second, fewer))]
-    except Exception as error:
-        return f"a graph refuses {dict(sizes)}: {type(error).__name__}"
+    results, refusals = list[list[Any]](), list[str]()
+    for graph, given in ((first, inputs), (second, fewer)):
+        try:
+            results.append(graph(_copies(given)))
+        except Exception as error:
+            refusals.append(type(error).__name__)
+    if len(refusals) == 2 and 0 in sizes.values():
+        return ""
+    if refusals:
+        return f"a graph refuses {dict(sizes)}: {refusals[0]}"
     if as_finite:
         results = [[_finite(value) for value in result] for result in results]
     paths = list(first.outputs.structure.paths())

@@ -143,7 +143,7 @@ class _Masks:
             values = None if None in shape else self._sizes.values([mask], choice)
             if values is None or math.prod(shape) > MOST_ELEMENTS:
                 return None
-            found.append(values[0].expand(shape).contiguous())
+            found.append(values[0].expand(shape).clone(memory_format=torch.contiguous_format))
         return _Mask(" ".join(map(digest, found)), all(map(_HIDES_NOTHING[node.target], found)))
 
     def _symbolic_shape(self, node: torch.fx.Node) -> list[Any]:

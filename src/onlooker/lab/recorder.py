@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..proofs.operators import call_draws
+from ..proofs.operators import call_draws, ends_process
 from ..repairs.trace_mode import Reader, reading
 from ..torch_internals.modes import BesideCompilers, TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
@@ -23,6 +23,7 @@ __all__ = [
     "ReachedError",
     "RecordedBody",
     "Recorder",
+    "Survived",
 ]
 
 
@@ -155,6 +156,19 @@ class CountedOperators(OperatorMode):  # type: ignore[no-untyped-call]  # torch 
         if self._most is not None and self.count >= self._most:
             raise ReachedError
         self.count += 1
+        return func(*args, **kwargs)
+
+
+class Survived(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block an operator that would end the process raises an error instead."""
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator, unless it is one of these.
+
+        :raises RuntimeError: where it is
+        """
+        if ends_process(func, args):
+            raise RuntimeError(f"{func} ends the process for a tensor without elements")
         return func(*args, **kwargs)
 
 

@@ -25,7 +25,7 @@ from ..patches.batch_statistics import batch_statistics_counted
 from ..pytrees.open import copy_tensors, map_tensors, spec_of
 from ..pytrees.unread import open_result
 from ..torch_internals.trees import tree_leaves
-from .recorder import Operators, Recorder
+from .recorder import Operators, Recorder, Survived
 from .repeated_blocks import EqualBlocks
 from .run_alone import check_runs_alone
 from .stateful import Stateful
@@ -182,7 +182,10 @@ class ModelRunner:
         no other trace.
         """
         copies = copy_tensors(arguments) if copies is None else copies
-        with self.untouched(has_fakes=False):
+        leaves = tree_leaves(copies)
+        is_empty = any(isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in leaves)
+        survived = Survived() if is_empty else contextlib.nullcontext()
+        with self.untouched(has_fakes=False), survived:
             return opened(self(copies))
 
     def try_fake(

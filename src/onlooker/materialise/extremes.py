@@ -10,7 +10,7 @@ import torch
 from ..core.call import Values
 from .arguments import Calls
 
-__all__ = ["BOUNDLESS", "EXTREME", "FLAT", "GREAT", "INFINITE", "LARGE", "extreme_values"]
+__all__ = ["BOUNDLESS", "EXTREME", "FAR", "FLAT", "GREAT", "INFINITE", "LARGE", "extreme_values"]
 
 #: the floats that compare; torch computes with no other ones
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -20,6 +20,8 @@ EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
 #: rows of one number: their variance is 0, and so is the length of the first ones
 FLAT = ((0.0,), (1.5,))
+#: far from 0, and close to one another: of their squares little is left beside the square of their mean
+FAR = (1000.0, 1000.5, 999.0, 1001.0, 999.5, 1002.0, 998.0)
 #: what exponents make infinite
 GREAT = ((1e4,), (-1e4,), EXTREME)
 #: the same with what no number compares with

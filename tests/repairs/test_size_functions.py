@@ -142,6 +142,8 @@ FREE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "an exponential of a logarithm": lambda x: x * np.exp(-np.log(x.shape[1])) + math.exp(-math.log(x.shape[1])),
     "a float of a root": lambda x: x / float(math.sqrt(x.shape[1])) * float(np.log2(x.shape[1])),
     "the last of a range": lambda x: x * range(0, x.shape[1], 3)[-1],
+    "a logarithm of 1 at least": lambda x: x * max(1.0, math.log(x.shape[1]) / math.log(9)),
+    "the least of three": lambda x: x * min(2, math.log(x.shape[1]), math.log2(x.shape[1]) / 2),
 }
 
 

@@ -327,10 +327,16 @@ class StepIndex:
     __bool__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
 
 
+def _is_computed(value: Any) -> bool:
+    """True for a float that an operator computes when the program runs, as ``math.log`` of a size is."""
+    return isinstance(value, torch.SymFloat) and bool(free_unbacked_symbols(value))
+
+
 @dataclass(frozen=True, slots=True)
 class Extreme:
     """``min`` or ``max``: of the index of a step and a size it is the index, or the size, and where steps differ a
-    value. Of other values it is what the function ``plain`` gives.
+    value. Of a float that is computed when the program runs it is computed there too. Of other values it is
+    what the function ``plain`` gives.
     """
 
     of_sizes: _Compute
@@ -344,6 +350,8 @@ class Extreme:
         """The smaller or the greater value."""
         if len(args) == 1 and not options and is_sized(args[0]) and hasattr(args[0], "extreme"):
             return args[0].extreme("min" if self._is_min else "max")
+        if len(args) > 1 and not options and any(map(_is_computed, args)):
+            return functools.reduce(self.of_sizes, args)
         if len(args) != 2 or options or not any(isinstance(one, StepIndex) for one in args):
             return self.plain(*args, **options)
         index, other = args if isinstance(args[0], StepIndex) else reversed(args)

@@ -96,21 +96,17 @@ def identity_difference(
         if is_met(number, names, dict(first.sizes), holds):
             return "one of them has a number on positions that is too large to be tried"
     large = [LARGE_SIZE] if _is_small(first) and _is_small(second) else []
-    choices = [
-        sizes
-        for sizes in _sizes(first.plan, dict(first.sizes), small, large)
-        if holds(sizes) and is_possible(first.plan, sizes)
-    ]
+
+    def are_taken(sizes: Sizes) -> bool:
+        return holds(sizes) and is_possible(first.plan, sizes)
+
+    choices = list(filter(are_taken, _sizes(first.plan, dict(first.sizes), small, large)))
     if len(choices) < _FEWEST and first.plan.symbols:
         return "too few sizes could be tried"
-    empty = [
-        sizes
-        for sizes in _empty_sizes(first.plan, choices[0] if choices else {})
-        if holds(sizes) and is_possible(first.plan, sizes)
-    ]
+    empty = list(filter(are_taken, _empty_sizes(first.plan, choices[0] if choices else {})))
     if are_same_with_known_masks(first, second, [*choices, *empty]):
         return ""
-    # sums of many numbers leave those of a dtype
+    # sums of many numbers overflow float16
     of_extremes = [*choices[:1], *(_longest(choices[1:]) if _are_in_half(first, second) else [])]
     differences = chain(
         (_difference_of_extremes(first, second, calls, sizes) for sizes in of_extremes),
@@ -120,13 +116,13 @@ def identity_difference(
 
 
 def _are_in_half(*graphs: Graph) -> bool:
-    """True where a graph computes numbers of 16 bits, of which the largest is 65504."""
+    """True where one of the graphs has a tensor of float16, whose largest number is 65504."""
     nodes = (node for graph in graphs for node in graph.artifact.graph.nodes)
     return any(getattr(node.meta.get("val"), "dtype", None) is torch.float16 for node in nodes)
 
 
 def _longest(choices: Sequence[Sizes]) -> list[Sizes]:
-    """Of each symbol the choice in which it is largest."""
+    """For each symbol the sizes in which this symbol is largest."""
     names = list(choices[0]) if choices else []
     found = [max(choices, key=lambda sizes: sizes[name]) for name in names]
     return [sizes for number, sizes in enumerate(found) if sizes not in found[:number]]

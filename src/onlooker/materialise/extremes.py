@@ -20,7 +20,8 @@ EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
 #: rows of one number: their variance is 0, and so is the length of the first ones
 FLAT = ((0.0,), (1.5,))
-#: far from 0, and close to one another: of their squares little is left beside the square of their mean
+#: far from 0, and close to one another: a variance by moments, the mean of squares less the square of the mean,
+#: loses its digits
 FAR = (1000.0, 1000.5, 999.0, 1001.0, 999.5, 1002.0, 998.0)
 #: what exponents make infinite
 GREAT = ((1e4,), (-1e4,), EXTREME)

@@ -72,7 +72,7 @@ FATAL_IF_NOT_FINITE = {
     _aten.linalg_eig.default,
     _aten.linalg_eigvals.default,
 }
-#: operators of bags of rows: of the largest rows of no bag the kernel reads beyond its memory
+#: ``embedding_bag``: its kernel for ``mode="max"`` reads beyond its memory where there is no bag
 _OF_BAGS = {_aten._embedding_bag.default, _aten._embedding_bag_forward_only.default}
 _OFFSETS_OF_BAGS, _MODE_OF_BAGS, _LARGEST_OF_BAGS = 2, 4, 2
 #: the names of operators that put all elements of a tensor elsewhere, or give them another dtype, and change none
@@ -176,7 +176,7 @@ def _is_composite(target: OpOverload) -> bool:
 
 
 def ends_process(func: Any, args: Sequence[Any]) -> bool:
-    """True for a call of an operator that ends the process, for a tensor without elements."""
+    """True for a call of an operator whose kernel ends the process: ``embedding_bag`` of no bag."""
     is_of_largest = func in _OF_BAGS and args[_MODE_OF_BAGS] == _LARGEST_OF_BAGS
     return is_of_largest and args[_OFFSETS_OF_BAGS].numel() == 0
 

@@ -65,7 +65,8 @@ def test_tokens_are_those_of_the_model(llama: tuple[Any, Any, Path], options: di
     assert torch.equal(got, expected)
 
 
-@pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["torch", "onnx"])
 def test_a_decoder_of_another_kind(to: str) -> None:
     model, program = watched("gpt2", to)
     shell = onlooker.generation(program, model.config)

@@ -37,7 +37,9 @@ def test_exceptions_pass_and_a_call_that_raises_is_none(tmp_path: Path) -> None:
     assert counts(tmp_path) == {"Net": 1}
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn", "forkserver"))]
+)
 def test_workers_of_a_loader(tmp_path: Path, method: str) -> None:
     code = """
 class Data(torch.utils.data.Dataset):

@@ -289,7 +289,9 @@ def test_progress_in_a_terminal_is_one_live_line(monkeypatch: pytest.MonkeyPatch
     assert "exporting [to] torch ..." in stderr.getvalue()
 
 
-@pytest.mark.parametrize("argv", [("vit",), ("llama", "--to", "torch")], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [("vit",), pytest.param(("llama", "--to", "torch"), marks=pytest.mark.slow)], ids=" ".join
+)
 def test_the_real_demo_is_verified(argv: tuple[str, ...], tmp_path: Path) -> None:
     code, stdout, stderr = run("demo", *argv, "--out", str(tmp_path))
     assert code == 0, stdout + stderr

@@ -201,7 +201,7 @@ def build():
 """
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_the_next_line_accepts_a_program_of_another_precision(workshop: Path, target: str) -> None:
     pytest.importorskip(f"{target}runtime" if target == "onnx" else target)
     Path("quantised.py").write_text(QUANTISED, encoding="utf-8")
@@ -245,7 +245,7 @@ def test_export_obeys_what_is_said_about_axes() -> None:
     assert {row["name"]: row["range"] for row in graph["symbols"]}["batch"] == "2 to 8"
 
 
-@pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
+@pytest.mark.parametrize("target", ["torch", "onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_export_takes_the_sizes_of_the_calls_for_each_target(target: str) -> None:
     argv = ("export", "app.py:build", "--no-verify", "--json", "--to", target, "--range", "observed")
     code, stdout, stderr = run(*argv)

@@ -105,7 +105,7 @@ def made(model: torch.nn.Module, example: torch.Tensor, maker: str, dims: Any, f
     return folder / "model.xml"
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_wrong_row_that_no_call_reads_is_found(maker: str, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_the_layers_of_a_decoder_are_one_program_in_generate(exported: tuple[Any
     check(model, program)
 
 
+@pytest.mark.slow
 def test_a_saved_program_runs_in_the_layers_of_another_model(exported: tuple[Any, Programs], tmp_path: Path) -> None:
     model, programs = exported
     programs["layer"].save(tmp_path / "layer", values=True)
@@ -83,6 +84,7 @@ def test_a_saved_program_runs_in_the_layers_of_another_model(exported: tuple[Any
     assert loaded.verify(model=model.model.layers).verdict == "verified"
 
 
+@pytest.mark.slow
 def test_watching_leaves_the_cache_of_the_caller(exported: tuple[Any, Programs]) -> None:
     model, programs = exported
     plain, served = (transformers.DynamicCache(config=model.config) for _ in range(2))
@@ -174,7 +176,6 @@ def watched(model: Model) -> onlooker.Observers:
     return observers
 
 
-@pytest.mark.slow
 def test_a_block_takes_its_own_layer() -> None:
     torch.manual_seed(0)
     model = Model(Block).eval()

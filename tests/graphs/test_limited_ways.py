@@ -172,7 +172,9 @@ def is_served(program: Program, model: nn.Module, length: int, before: int = 0) 
     return True
 
 
-@pytest.mark.parametrize("model", [Decoder(window), Decoder(chunk), Padded(chunk)])
+@pytest.mark.parametrize(
+    "model", [Decoder(chunk), *(pytest.param(one, marks=pytest.mark.slow) for one in (Decoder(window), Padded(chunk)))]
+)
 def test_a_mask_may_be_left_out_up_to_the_window(model: Decoder) -> None:
     program = program_of(model)
     assert is_served(program, model, 3, 20)
@@ -186,7 +188,12 @@ def test_a_mask_may_be_left_out_up_to_the_window(model: Decoder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "length"), [(Decoder(of_twice), 2060), (Decoder(of_squares), 470), (InWindow(anywhere), WINDOW + 4)]
+    ("model", "length"),
+    [
+        (Decoder(of_twice), 2060),
+        pytest.param(Decoder(of_squares), 470, marks=pytest.mark.slow),
+        (InWindow(anywhere), WINDOW + 4),
+    ],
 )
 def test_numbers_that_are_no_limits_on_lengths_are_none(model: nn.Module, length: int) -> None:
     program = program_of(model)

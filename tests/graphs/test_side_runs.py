@@ -99,7 +99,9 @@ class Windowed(nn.Module):
         return (whole[:, None] * seen).sum(-1), whole
 
 
-@pytest.mark.parametrize(("most", "is_one"), [(4000, True), (5000, False), (None, False)])
+@pytest.mark.parametrize(
+    ("most", "is_one"), [(4000, True), (5000, False), pytest.param(None, False, marks=pytest.mark.slow)]
+)
 @pytest.mark.one_in(2)
 def test_a_window_that_no_call_is_as_long_as_is_no_difference(most: int | None, is_one: bool) -> None:
     model = Windowed(most)

@@ -73,6 +73,7 @@ def shapes(plan: Plan) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", LANGUAGE)
 @pytest.mark.one_in(3)
+@pytest.mark.slow
 def test_a_step_with_a_cache_gives_a_program_for_every_step(name: str) -> None:
     torch.manual_seed(0)
     make, call = LANGUAGE[name]

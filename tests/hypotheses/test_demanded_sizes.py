@@ -123,7 +123,7 @@ def watched(model: torch.nn.Module, calls: list[tuple[Any, ...]]) -> Program:
 @pytest.mark.parametrize(
     ("model", "call", "unseen"),
     [
-        (WithTable(), with_table, ODD),
+        pytest.param(WithTable(), with_table, ODD, marks=pytest.mark.slow),
         (Enlarged(), with_table, UNSEEN),
         (Placed(), with_table, UNSEEN),
         (OfNumbers(), of_numbers, ODD),
@@ -197,7 +197,9 @@ class TiedByAList(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "model", [TiedOnTheOtherWay(), Clamped(), TiedByAList()], ids=lambda model: type(model).__name__
+    "model",
+    [TiedOnTheOtherWay(), Clamped(), pytest.param(TiedByAList(), marks=pytest.mark.slow)],
+    ids=lambda model: type(model).__name__,
 )
 def test_what_a_run_on_symbols_does_not_see_makes_nothing_wrong(model: torch.nn.Module) -> None:
     """In both calls ``y`` has one row more than ``x``, and more rows than ``x`` has columns."""

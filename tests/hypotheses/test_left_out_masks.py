@@ -270,7 +270,9 @@ class OneOrBoth(nn.Module):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("watched", [("", "a", "ab"), ("a", "b", "ab"), ("", "ab")])
+@pytest.mark.parametrize(
+    "watched", [pytest.param(("", "a", "ab"), marks=pytest.mark.slow), ("a", "b", "ab"), ("", "ab")]
+)
 @pytest.mark.parametrize("both", [False, True])
 def test_a_set_that_differs_takes_no_smaller_set_from_the_graph(both, watched):
     model, observer = OneOrBoth(both).eval(), InputObserver()

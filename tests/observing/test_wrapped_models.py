@@ -695,6 +695,7 @@ def test_a_wrapper_with_lora_generates_on_the_program_of_the_model_inside() -> N
 
 
 @of_peft
+@pytest.mark.slow
 def test_a_model_with_lora_generates_on_its_program() -> None:
     model, observer = adapted(), InputObserver()
     inner = model.base_model.model

@@ -41,7 +41,9 @@ MODELS = {"encoder": encoder, "with a norm": lambda: encoder(norm=True), "with a
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "encoder" else ()) for name in MODELS]
+)
 @pytest.mark.one_in(4)
 def test_results_at_padded_positions_are_those_of_eager(name: str, side: str) -> None:
     model, observer = MODELS[name](), InputObserver()

@@ -188,7 +188,7 @@ def program_of(model: nn.Module, lengths: tuple[int, ...] = (12, 20)) -> Program
     return observer.export()
 
 
-@pytest.mark.parametrize("kind", [Blocks, CarriedState])
+@pytest.mark.parametrize("kind", [pytest.param(Blocks, marks=pytest.mark.slow), CarriedState])
 def test_equal_blocks_are_the_steps_of_one_graph(kind: type[Blocks]) -> None:
     torch.manual_seed(0)
     model = kind().eval()
@@ -216,6 +216,7 @@ def test_a_shorter_last_block_is_a_step_by_itself(kind: type[Blocks]) -> None:
             torch.testing.assert_close(program(x), model(x))
 
 
+@pytest.mark.slow
 def test_blocks_by_their_first_rows_are_one_graph_with_or_without_a_shorter_last_one() -> None:
     torch.manual_seed(0)
     model = EachFourth().eval()

@@ -148,7 +148,7 @@ def watched(
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize(("build", "call", "records"), MODELS)
+@pytest.mark.parametrize(("build", "call", "records"), [pytest.param(*MODELS[0], marks=pytest.mark.slow), *MODELS[1:]])
 def test_a_derivative_in_the_forward_is_exported(
     build: Callable[[], nn.Module], call: Callable[[int], Any], records: bool
 ) -> None:

@@ -251,7 +251,7 @@ NEVER_WRONG = [
     truths,
     floats,
 ]
-SLOW = {*SERVED, *NEVER_WRONG} - {windows, first_number, extended_twice}
+SLOW = {*SERVED, *NEVER_WRONG} - {first_number, extended_twice}
 
 
 @functools.cache

@@ -68,7 +68,7 @@ def counted(x: torch.Tensor) -> torch.Tensor:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_loop_that_is_no_scan_says_why(run: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:
     program, model = exported(run, (2, 5, 4), (3, 7, 4))
     notes = [note for graph in program.graphs for note in graph.notes if "no scan of torch" in note]
@@ -160,7 +160,7 @@ class PutsBeforeItsLoop(torch.nn.Module):
         return state * 2 if count % 32 == 0 else state
 
 
-@pytest.mark.parametrize("kind", ["object", "layer", "set"])
+@pytest.mark.parametrize("kind", ["object", pytest.param("layer", marks=pytest.mark.slow), "set"])
 def test_a_loop_that_counts_in_what_the_call_made_stays(kind: str) -> None:
     _is_right_or_refused(PutsBeforeItsLoop(kind))
 

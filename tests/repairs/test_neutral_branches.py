@@ -161,7 +161,13 @@ class PadsRowsOfChannels(nn.Module):
 IMAGES = ((1, 3, 64, 64), (3, 3, 96, 96), (2, 3, 72, 72), (2, 3, 65, 50), (1, 3, 49, 64), (4, 3, 33, 47))
 
 
-@pytest.mark.parametrize("model", [Merger(), UNet(), PadsByAFunction(), CutsWhatIsLarger(), PadsRowsOfChannels()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (Merger(), UNet())),
+        *(PadsByAFunction(), CutsWhatIsLarger(), PadsRowsOfChannels()),
+    ],
+)
 def test_images_of_all_sides_are_one_graph(model: nn.Module) -> None:
     program = exported(model, (2, 3, 64, 64))
     assert len(program.graphs) == 1

@@ -141,7 +141,7 @@ def test_files_of_other_runtimes_take_other_lengths(target: str) -> None:
             torch.testing.assert_close(program(*call), model(*call), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("lengths", [[4, 0], [4, 9]])
+@pytest.mark.parametrize("lengths", [pytest.param([4, 0], marks=pytest.mark.slow), [4, 9]])
 def test_lengths_that_the_model_refuses_are_refused(lengths: list[int]) -> None:
     model, observer = watched(Padded)
     program = observer.export()

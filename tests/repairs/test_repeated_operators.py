@@ -122,7 +122,9 @@ def quickly() -> Any:
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    "layer", [pytest.param(one, marks=pytest.mark.slow if one is with_branch else ()) for one in LAYERS]
+)
 def test_the_graph_is_the_one_that_torch_makes(layer: Any) -> None:
     torch.manual_seed(0)
     model = Layers(layer).eval()
@@ -361,7 +363,7 @@ class Halves(torch.nn.Module):
         return x.reshape(batch, *sides, int(channels / self.part**2))
 
 
-@pytest.mark.parametrize("part", [0.5, 0.25])
+@pytest.mark.parametrize("part", [0.25, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_a_size_has_no_rest_by_a_part_of_one(part: float) -> None:
     model, observer = Halves(part).eval(), InputObserver()
     with observer(model), torch.no_grad():

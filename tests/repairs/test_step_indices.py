@@ -152,7 +152,7 @@ def watched(model: torch.nn.Module) -> InputObserver:
     return observer
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize(
     "kind",
     [

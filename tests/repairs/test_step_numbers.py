@@ -299,6 +299,7 @@ NEVER_WRONG = [
 #: each is much like one that stays
 SLOW = {positions, along_the_last_dimension, lengths_that_values_say, number_two_steps_before, first_part}
 SLOW |= {
+    slices,
     places_of_grids,
     items_at_two_numbers,
     weighted_sum,
@@ -441,7 +442,8 @@ def test_images_of_a_grid_are_served_for_other_numbers_and_sizes_of_images() -> 
             torch.testing.assert_close(program(*given), model(*given), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("run", [slices, pytest.param(attention_of_parts, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [slices, attention_of_parts])
 def test_a_saved_program_serves_other_numbers_of_steps(run: Run, tmp_path: Path) -> None:
     model, program = exported(run)
     program.save(tmp_path)

@@ -93,7 +93,7 @@ def exported(model: torch.nn.Module, *shapes: tuple[int, int]) -> Program:
     return observer.export()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "rows", [asked_first, got, set_by_default, tried, of_shapes, of_half, with_an_end, of_two_sizes]
 )

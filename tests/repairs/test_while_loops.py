@@ -139,7 +139,7 @@ class Halves(nn.Module):
         return x
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", [Counts, Windows, Backwards, FromBothEnds, Yields, Nested])
 def test_a_loop_that_counts_up_to_a_size_is_one_graph(kind: type[nn.Module]) -> None:
     model = kind()
@@ -151,7 +151,7 @@ def test_a_loop_that_counts_up_to_a_size_is_one_graph(kind: type[nn.Module]) -> 
     assert sys.gettrace() is None
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", [Shrinks, Leaves, Returns, Jumps, Halves])
 def test_other_loops_are_never_wrong(kind: type[nn.Module]) -> None:
     model = kind()
@@ -162,6 +162,7 @@ def test_other_loops_are_never_wrong(kind: type[nn.Module]) -> None:
             close(program, model, 1, length, 4)
 
 
+@pytest.mark.slow
 def test_a_run_after_a_debugger_is_right_too() -> None:
     """A debugger is told of lines itself: loops of trials are as Python runs them then."""
     model, seen = Counts(), []

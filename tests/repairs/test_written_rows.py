@@ -278,7 +278,7 @@ def agree(program: Program, model: Rows, count: int) -> bool:
 
 
 @pytest.mark.parametrize("run", runs(SERVED, SLOW))  # type: ignore[arg-type]
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(8)
 def test_steps_that_write_to_parts_of_their_rows_are_served(run: Run) -> None:
     model, program = exported(run)
     least = 2 if run is filled_forward else 1  # its loop has a step less

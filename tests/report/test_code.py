@@ -232,10 +232,10 @@ MODELS: dict[str, Callable[[], Use]] = {
     "spread": spread,
     "by_position": by_position,
     "changes": changes,
-    "bert": zoo("bert"),
+    "t5": t5,
     "llama": zoo("llama"),
     "gpt2": zoo("gpt2"),
-    "t5": t5,
+    "bert": zoo("bert"),
     "whisper": whisper,
     "gemma3": gemma3,
 }

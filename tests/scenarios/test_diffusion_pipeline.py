@@ -77,7 +77,8 @@ def test_the_report_names_the_parts_and_their_axes(watched: Path) -> None:
     assert axes["pipe.unet"]["encoder_hidden_states.shape[0]"] == axes["pipe.unet"]["sample.shape[0]"] == "batch"
 
 
-@pytest.mark.parametrize(("target", "atol"), [("torch", 1e-6), pytest.param("onnx", 1e-5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "atol"), [("torch", 1e-6), ("onnx", 1e-5)])
 def test_the_programs_draw_the_picture_of_the_model(
     watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, atol: float
 ) -> None:

@@ -575,6 +575,7 @@ def test_two_structures_are_compared(expected: object, got: object, differs: boo
     assert bool(difference(expected, got)) is differs
 
 
+@pytest.mark.slow
 def test_a_printed_module_is_read_again() -> None:
     finding = Finding(case_of(7, 3))
     again = read_case(described(finding))

@@ -55,7 +55,7 @@ def check_served(model: Any, program: Program, folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("target", "precision"), CASES)
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 def test_a_precision_serves(llama: tuple[Any, Program], tmp_path: Path, target: str, precision: str) -> None:
     pytest.importorskip({"torch": "torch", "onnx": "onnxruntime", "openvino": "nncf"}[target])
     model, base = llama

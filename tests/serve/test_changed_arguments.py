@@ -222,7 +222,7 @@ def test_what_is_written_in_place_stays_the_same_tensor_and_what_is_replaced_doe
     torch.testing.assert_close(first, was)  # the caller may hold it elsewhere
 
 
-@pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.parametrize("target", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_a_cache_that_is_left_out_stays_out(target: str) -> None:
     model, observer = OptionalCache(), InputObserver()
     with observer(model), torch.no_grad():

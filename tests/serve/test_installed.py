@@ -60,7 +60,7 @@ def exported() -> Any:
 @pytest.mark.parametrize("mode", ["greedy", "beams", "sampling"])
 @pytest.mark.parametrize("target", ["torch", "onnx"])
 @pytest.mark.parametrize("name", ["llama", "t5"])
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 def test_tokens_are_those_of_the_model(exported: Any, name: str, target: str, mode: str) -> None:
     outcome, counts = table.compare(*exported(name, target), mode)
     assert outcome == "equal", counts
@@ -90,6 +90,7 @@ def test_tokens_of_a_loaded_program_are_those_of_the_model(exported: Any, target
         assert outcome == "equal", counts
 
 
+@pytest.mark.slow
 def test_every_call_of_generate_is_counted_by_its_graph(exported: Any) -> None:
     generator, program = exported("t5", "torch")
     with program.installed(generator.watched) as served:
@@ -99,7 +100,7 @@ def test_every_call_of_generate_is_counted_by_its_graph(exported: Any) -> None:
     assert served.eager == 0
 
 
-@pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.parametrize("target", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_assisted_decoding_goes_on_where_no_graph_serves_it(exported: Any, target: str) -> None:
     """Candidates are checked by calls that a plain generate never makes; caches change hands, and are cropped."""
     generator, program = exported("llama", target)
@@ -220,7 +221,7 @@ def test_a_model_of_another_signature_is_refused_before_anything_is_installed(su
     assert model.forward is UNFIT[name]
 
 
-@pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.parametrize("target", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_the_cache_of_the_caller_is_the_one_that_changes(exported: Any, target: str) -> None:
     generator, program = exported("llama", target)
     fixed = {"use_cache": True, "logits_to_keep": 1, "return_dict": True}

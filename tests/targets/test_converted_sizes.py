@@ -174,7 +174,7 @@ def test_sizes_that_nobody_watched_are_served(name: str, target: str) -> None:
     assert program.verify().verified
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("opset", [18, pytest.param(23, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("attention")])
 def test_attention_of_every_form_is_converted_in_older_and_newer_opsets(name: str, opset: int) -> None:

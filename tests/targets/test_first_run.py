@@ -295,7 +295,7 @@ def watched(model: torch.nn.Module, *calls: torch.Tensor) -> Program:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("batch_first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_encoder_of_halves_is_verified(batch_first: bool) -> None:
     pytest.importorskip("onnxruntime", reason="the runtime that died")
     torch.manual_seed(0)

@@ -79,6 +79,7 @@ def llama() -> tuple[Any, Program]:
     return model, watched(model)
 
 
+@pytest.mark.slow
 def test_tokens_and_file_of_a_decoder(llama: tuple[Any, Program], tmp_path: Path) -> None:
     model, program = llama
     files = program.save_genai(tmp_path / "out", generation_config=END)
@@ -128,6 +129,7 @@ def test_texts_are_as_long_as_the_graph_is_proven_for(llama: tuple[Any, Program]
     assert generated(tmp_path, [[5, 6, 7]], 21) == expected(model, [[5, 6, 7]], 21)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_text_is_that_of_the_generation_config(llama: tuple[Any, Program], tmp_path: Path) -> None:
     model, program = llama
     prompt = [[5, 6, 7, 8, 9]]
@@ -139,6 +141,7 @@ def test_the_end_of_a_text_is_that_of_the_generation_config(llama: tuple[Any, Pr
     assert written["search"]["top_k"] == 3
 
 
+@pytest.mark.slow
 def test_a_loaded_program_takes_configurations_and_a_tokenizer_from_folders(
     llama: tuple[Any, Program], tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def experts_in_onnx(model: Experts, opset: int | None = None) -> Run:
 counts = st.lists(st.integers(0, 4), min_size=GROUPS, max_size=GROUPS)
 
 
-@pytest.mark.parametrize("stored", ["transposed", "computed"])
+@pytest.mark.parametrize("stored", [pytest.param("transposed", marks=pytest.mark.slow), "computed"])
 def test_the_experts_of_any_group_sizes_are_those_of_torch(stored: str) -> None:
     model = Experts(stored)
     run = experts_in_onnx(model)
@@ -114,6 +114,7 @@ def test_the_experts_of_any_group_sizes_are_those_of_torch(stored: str) -> None:
     agrees()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("opset", [18, 21, 23])
 def test_older_and_newer_opsets_have_the_experts(opset: int) -> None:
     model = Experts("transposed")

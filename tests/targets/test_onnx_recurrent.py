@@ -82,7 +82,7 @@ def session_of(layer: nn.RNNBase, args: tuple[Any, ...], has_batch: bool) -> onn
         for (i, kind), (j, layout) in itertools.product(enumerate(KINDS), enumerate(LAYOUTS))
     ],
 )
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(40)
 def test_a_recurrent_layer_takes_any_steps_and_batch(kind: str, layout: tuple[Any, ...]) -> None:
     bidirectional, batch_first, num_layers, bias, has_state, has_batch = layout
     made, options = KINDS[kind]

@@ -160,6 +160,25 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
         assert in_place(**{**call, **one, "past_key_values": past}).logits.shape == (1, 1, 256)
 
 
+def test_genai_generates_with_one_buffer(llama: tuple[Any, Program], in_place: Program, tmp_path: Path) -> None:
+    genai = pytest.importorskip("onnxruntime_genai")
+    in_place.save_genai(tmp_path / "out", generation_config={"eos_token_id": 255})
+    written = json.loads((tmp_path / "out" / "genai_config.json").read_text())
+    assert written["search"]["past_present_share_buffer"] is True
+    model = genai.Model(str(tmp_path / "out"))
+    for prompts in ([[5, 6, 7, 8, 9]], [[5, 6, 7], [8, 9, 4]]):
+        search = genai.GeneratorParams(model)
+        search.set_search_options(max_length=15, batch_size=len(prompts), do_sample=False)
+        generator = genai.Generator(model, search)
+        generator.append_tokens(torch.tensor(prompts, dtype=torch.int32).numpy())
+        while not generator.is_done():
+            generator.generate_next_token()
+        ids = torch.tensor(prompts)
+        wanted = llama[0].generate(ids, attention_mask=torch.ones_like(ids), **GREEDY, max_length=15)
+        found = [[int(token) for token in generator.get_sequence(row)] for row in range(len(ids))]
+        assert found == wanted.tolist()
+
+
 @pytest.mark.slow
 def test_a_saved_program_is_what_it_was(in_place: Program, tmp_path: Path) -> None:
     in_place.save(tmp_path / "out", values=True)
@@ -224,6 +243,7 @@ def with_garbage_scales(program: Program) -> Program:
     return Program(program._program.with_graphs(read_again(target_of("onnx"), [graph])))
 
 
+@pytest.mark.slow
 def test_the_root_logger_stays_as_it_is(llama: tuple[Any, Program], monkeypatch: pytest.MonkeyPatch) -> None:
     """The quantiser sets it up where it is imported first."""
     monkeypatch.delitem(sys.modules, "onnxruntime.quantization.matmul_nbits_quantizer", False)
@@ -393,8 +413,8 @@ def test_a_graph_without_a_product_has_no_integers() -> None:
         assert refusal.value.slug == "onnx-not-quantised"
 
 
-def test_options_that_cannot_be_meant(llama: tuple[Any, Program]) -> None:
-    program = llama[1]
+def test_options_that_cannot_be_meant() -> None:
+    program = onlooker.export(torch.nn.ReLU(), torch.randn(3, 4))
     for options in (
         {"precision": "int3"},
         {"fuse": "tpu"},
@@ -408,22 +428,3 @@ def test_options_that_cannot_be_meant(llama: tuple[Any, Program]) -> None:
     for agreement in (-1, 2, "all", True):
         with pytest.raises(UsageError, match="agreement"):
             program.verify(agreement=agreement)
-
-
-def test_genai_generates_with_one_buffer(llama: tuple[Any, Program], in_place: Program, tmp_path: Path) -> None:
-    genai = pytest.importorskip("onnxruntime_genai")
-    in_place.save_genai(tmp_path / "out", generation_config={"eos_token_id": 255})
-    written = json.loads((tmp_path / "out" / "genai_config.json").read_text())
-    assert written["search"]["past_present_share_buffer"] is True
-    model = genai.Model(str(tmp_path / "out"))
-    for prompts in ([[5, 6, 7, 8, 9]], [[5, 6, 7], [8, 9, 4]]):
-        search = genai.GeneratorParams(model)
-        search.set_search_options(max_length=15, batch_size=len(prompts), do_sample=False)
-        generator = genai.Generator(model, search)
-        generator.append_tokens(torch.tensor(prompts, dtype=torch.int32).numpy())
-        while not generator.is_done():
-            generator.generate_next_token()
-        ids = torch.tensor(prompts)
-        wanted = llama[0].generate(ids, attention_mask=torch.ones_like(ids), **GREEDY, max_length=15)
-        found = [[int(token) for token in generator.get_sequence(row)] for row in range(len(ids))]
-        assert found == wanted.tolist()

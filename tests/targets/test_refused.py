@@ -52,7 +52,7 @@ def both() -> Program:
     return exported(3, 9)
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", [pytest.param("onnx", marks=pytest.mark.slow), "openvino"])
 def test_a_graph_that_no_watched_call_needs_is_left_out(short: Program, target: str, tmp_path: Path) -> None:
     assert len(short.graphs) == 2
     with pytest.warns(OnlookerWarning, match=rf"serves all watched calls.*x_dim_1 > 6.*{LINE}.*\[serves-less\]"):

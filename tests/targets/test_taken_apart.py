@@ -181,7 +181,7 @@ class AnySize(torch.nn.Module):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
-@pytest.mark.parametrize("kind", [Cameras, AnySize])
+@pytest.mark.parametrize("kind", [pytest.param(Cameras, marks=pytest.mark.slow), AnySize])
 def test_matrices_are_inverted_by_a_runtime(kind: type[torch.nn.Module], target: str) -> None:
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
     calls = [call(rand(batch, 3, 3)) for batch in (2, 4)]
@@ -263,7 +263,7 @@ class Chosen(torch.nn.Module):
         return first, both, rows, places, sums, last, x[:, is_chosen], x[:, x[0] > 0], x[..., i[:1], i[:1]]
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", [pytest.param("onnx", marks=pytest.mark.slow), "openvino"])
 def test_a_runtime_reads_and_writes_by_masks_and_places(target: str) -> None:
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
     model = Chosen()
@@ -282,7 +282,7 @@ class Normed(torch.nn.Module):
         return torch.nn.functional.batch_norm(x, mean, spread, training=True)
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_batch_is_normed_by_its_own_numbers_in_training(target: str) -> None:
     """torch's converter to ONNX takes the numbers that were kept, and torch counts no write to them."""
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")

@@ -372,7 +372,7 @@ class StretchedAttribute(Base):
         return x + self.table[: x.shape[1]]
 
 
-@pytest.mark.parametrize("make", [Stretched, StretchedAttribute])
+@pytest.mark.parametrize("make", [Stretched, pytest.param(StretchedAttribute, marks=pytest.mark.slow)])
 def test_a_table_that_is_another_one_after_long_calls_is_not_verified(make: Any) -> None:
     program = watched(make().eval()).export(ranges={"x_dim_1": (2, 90)})
     assert not program.verify(sizes={"x_dim_1": [80]}).verified
@@ -598,7 +598,7 @@ def _watched_drawing(model: Draws) -> InputObserver:
     return observer
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(name: str) -> None:
     model = Draws(ALIKE[name]).eval()

@@ -31,7 +31,9 @@ def test_there_are_enough_kinds() -> None:
     assert {name for damage in DAMAGES for name in damage.models} == set(MODELS)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "decoder" else ()) for name in MODELS]
+)
 @pytest.mark.one_in(2)
 def test_the_program_is_verified_before(name: str) -> None:
     program = program_of(name)

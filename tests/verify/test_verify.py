@@ -184,7 +184,7 @@ def watched_steps(model, begun, tokens):
 @pytest.mark.parametrize(
     ("model", "begun", "tokens", "target"),
     [
-        (Writes, lambda batch: torch.zeros(1), torch.ones, "onnx"),
+        pytest.param(Writes, lambda batch: torch.zeros(1), torch.ones, "onnx", marks=pytest.mark.slow),
         (Keeps, lambda batch: {"rows": torch.zeros(batch, 0)}, torch.ones, "torch"),
         (Updates, lambda batch: transformers.DynamicCache(), lambda *size: torch.ones(*size, 4), "torch"),
     ],

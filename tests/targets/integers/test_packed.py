@@ -98,7 +98,7 @@ def test_a_checkpoint_of_integers_is_exported_as_integers(
         assert max(one.get_byte_size() for one in floats) <= 4 * 160 * 5  # scales of blocks, and no matrix
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_model_in_half_precision_keeps_its_integers(target: str) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(target, target))
     torch.manual_seed(1)

@@ -76,6 +76,7 @@ class HandedOn(nn.Module):
         return torch.stack(rows, 1), b
 
 
+@pytest.mark.slow
 def test_states_that_steps_hand_on_are_those_of_the_step() -> None:
     torch.manual_seed(0)
     model, observer = HandedOn(), InputObserver()

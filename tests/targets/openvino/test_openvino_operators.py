@@ -78,7 +78,7 @@ def test_a_product_is_right_where_a_size_is_one() -> None:
     assert program.verify().verified, program.report
 
 
-@pytest.mark.parametrize("kind", ["bool", "minus infinity"])
+@pytest.mark.parametrize("kind", [pytest.param("bool", marks=pytest.mark.slow), "minus infinity"])
 def test_a_query_that_may_look_at_nothing_gives_zeros_as_in_torch(kind: str) -> None:
     program = exported(Attention(kind), masked_calls()).to("openvino")
     assert program.verify().verified, program.report

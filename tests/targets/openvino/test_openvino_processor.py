@@ -92,7 +92,7 @@ class Masked(Gated):
         return nn.functional.scaled_dot_product_attention(x, x, x, mask)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("build", [Gated, Masked])
 @pytest.mark.parametrize("size", [64, 128, 192])
 def test_attention_with_a_number_for_each_row(build: Callable[[int], nn.Module], size: int) -> None:

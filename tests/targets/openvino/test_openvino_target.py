@@ -243,6 +243,7 @@ def test_a_config_is_used_and_not_saved(growing: Program, tmp_path: Path) -> Non
     assert "INFERENCE_NUM_THREADS" not in (tmp_path / "p" / "main.xml").read_text()
 
 
+@pytest.mark.slow
 def test_a_llama_generates_the_same_tokens_from_the_saved_program(tmp_path: Path) -> None:
     tiny = tiny_model("llama")
     observer = InputObserver()
@@ -312,6 +313,7 @@ class Summary(torch.nn.Module):
         return self.attention(step, seen, seen)[0], past, read
 
 
+@pytest.mark.slow
 def test_an_encoder_and_its_decoder_are_two_graphs_that_share_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, observer = Summary().eval(), InputObserver()

@@ -71,16 +71,15 @@ def scores(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("to", "dtype", "options", "most"),
     [
-        ("onnx", torch.bfloat16, (), 1e-5),
-        ("onnx", torch.float16, ("--dtype", "float16"), 2e-3),
+        pytest.param("onnx", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
+        pytest.param("onnx", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         ("onnx", torch.float16, ("--precision", "int8"), 0.05),
-        ("openvino", torch.bfloat16, (), 1e-5),
-        ("openvino", torch.float16, ("--dtype", "float16"), 2e-3),
-        ("torch", torch.float16, (), 1e-6),
-        ("torch", torch.bfloat16, ("--precision", "int4"), 0.3),
+        pytest.param("openvino", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
+        pytest.param("openvino", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
+        pytest.param("torch", torch.float16, (), 1e-6, marks=pytest.mark.slow),
+        pytest.param("torch", torch.bfloat16, ("--precision", "int4"), 0.3, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.slow
 def test_weights_go_from_folder_to_folder(
     saved: Any, small: None, to: str, dtype: Any, options: Any, most: float, tmp_path: Path
 ) -> None:

@@ -82,7 +82,6 @@ def test_a_mask_whose_length_nothing_else_tells_may_not_be_left_out():
     assert plan.leaf("mask").fill is None
 
 
-@pytest.mark.slow
 def test_flags_that_say_what_the_model_does_anyway_may_be_left_out():
     model, observer = masked_calls((2, 5), (3, 7), named=True, doubled=True, unread=3)
     (plan,) = observer.plans()

@@ -201,7 +201,6 @@ print(sorted(program.state))
 """
 
 
-@pytest.mark.slow
 def test_a_saved_program_goes_on_in_another_process(tmp_path: Path) -> None:
     model, observer, _ = watched(Statistics)
     program = observer.export()

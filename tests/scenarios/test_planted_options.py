@@ -32,7 +32,6 @@ def test_verified_programs_of_many_random_modules_are_right(seed: int) -> None:
 
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(cases(watched_calls_run))
-@pytest.mark.slow
 def test_a_verified_program_is_right(case: Case) -> None:
     finding = examine(case)
     assert not finding.faults, described(finding)

@@ -615,3 +615,35 @@ def test_a_random_number_is_no_state_where_all_that_could_be_drawn_answer_alike(
 def test_a_random_number_that_may_decide_is_state(name: str) -> None:
     with pytest.raises(ExportError, match=r"changes what it reads,.*random"):
         _watched_drawing(Draws(DECIDING[name]).eval()).export()
+
+
+class AsksAValueAfterItsState(nn.Module):
+    """Asks for what its last call has left before a branch on a value, for which a trace is made anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is None or x.shape[1] > 1:
+            self.last = x.mean()
+        shown = x + self.last
+        return shown * 2 if bool(x.sum() > 0) else shown - 1
+
+
+def test_a_model_that_asks_for_what_calls_leave_is_refused_after_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, observer = AsksAValueAfterItsState(), InputObserver()
+    with observer(model), torch.no_grad():
+        for size in (2, 3, 5):
+            model(torch.rand(size, 4))
+    traces, export = [], torch.export.export
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        traces.append(1)
+        return export(*args, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    with pytest.raises(ExportError, match=r"last \(at .*if self\.last is None") as caught:
+        observer.export()
+    assert caught.value.slug == "model-keeps-state"
+    assert len(traces) == 1

@@ -138,6 +138,9 @@ def export_graph(
         if most_guards is not None and isinstance(attempt.error, TooManyGuardsError):
             raise attempt.error
         error = attempt.error or error
+        if attempt.error is not None and not lab.kept.lifted.issuperset(flat.state.found):
+            # whatever the next attempt does otherwise, Python reads that again on its way there
+            raise reads_state(plan, flat.state.found)
         found: Retry | Traced | None = next_attempt(attempt)
         if found is None and attempt.program is None:
             found = _at_watched_sizes(attempt, lab)

@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import textwrap
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -29,6 +32,8 @@ from onlooker.keep.record import GraphRecord
 from onlooker.keep.standin import StandIn
 from onlooker.pytrees.open import open_tree
 from onlooker.targets.weights import read_tensors, write_tensors
+from onlooker.torch_internals.serialized import SYM_OPS, with_sizes_written
+from onlooker.torch_internals.sizes import ShapeEnv
 from onlooker.trace.graph import Graph
 
 
@@ -535,3 +540,44 @@ def test_the_range_of_a_sum_of_sizes_keeps_no_program_from_its_file(tmp_path):
     with onlooker.load(tmp_path / "out").installed(model) as served:
         assert torch.equal(model.generate(more, max_new_tokens=4, do_sample=False), expected)
     assert served.eager == 0
+
+
+class Rounds(torch.nn.Module):
+    """Reads as many rows as a rounded share of a size says."""
+
+    def __init__(self, rounded, share):
+        super().__init__()
+        self.rounded, self.share = rounded, share
+
+    def forward(self, x):
+        return x[:, : self.rounded(x.shape[1] * self.share)].sum(1)
+
+
+@pytest.mark.parametrize("rounded", [math.ceil, math.floor, round])
+def test_a_saved_program_rounds_sizes_as_python_does(rounded, tmp_path):
+    model = Rounds(rounded, 0.5)
+    program = exported(model, (torch.randn(2, 5, 4),), (torch.randn(3, 8, 4),))
+    assert program.verify().verified
+    program.save(tmp_path / "saved")
+    program.save(tmp_path / "one.pt2")
+    loaded, alone = onlooker.load(tmp_path / "saved"), torch.export.load(tmp_path / "one.pt2").module()
+    for size in range(2, 12):
+        x = torch.randn(2, size, 4)
+        for result in (program(x), loaded(x), *alone(x=x)):
+            torch.testing.assert_close(result, model(x), msg=f"{size}")
+
+
+def test_roundings_are_written_exactly():
+    graph = torch.fx.Graph()
+    size = graph.placeholder("size")
+    graph.output([graph.call_function(one, (size,)) for one in (math.ceil, math.floor, round)])
+    size.meta["val"] = ShapeEnv().create_unbacked_symfloat()
+    module = torch.fx.GraphModule({}, graph)
+    with with_sizes_written(SimpleNamespace(graph_module=module)):
+        targets = {node.target for node in module.graph.nodes}
+        written = torch.fx.GraphModule({}, module.graph)
+    assert targets <= {"size", "output", *SYM_OPS}
+    rng = random.Random(0)
+    numbers = [n + part for n in range(-4, 5) for part in (0.0, 0.5, 0.25, 0.49999999999999994, 0.5000000000000001)]
+    for number in [*numbers, *(rng.uniform(-1e16, 1e16) for _ in range(200)), 1e300, -1e300, -0.0]:
+        assert written(number) == [math.ceil(number), math.floor(number), round(number)], number

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from ..torch_internals.serialized import with_sizes_written
 from ..trace.graph import Graph
 
 __all__ = ["save_graph"]
@@ -14,9 +15,10 @@ __all__ = ["save_graph"]
 
 def save_graph(graph: Graph, path: Path) -> Path:
     """Writes one graph of torch by torch.export.save, and gives its path."""
-    with open(path, "wb") as file:
+    program: Any = graph.artifact
+    with open(path, "wb") as file, with_sizes_written(program):
         kept = _ErrorKeepingFile(file)
-        torch.export.save(graph.artifact, kept)  # type: ignore[arg-type]
+        torch.export.save(program, kept)  # type: ignore[arg-type]
         if kept.error is not None:
             raise kept.error
     return path

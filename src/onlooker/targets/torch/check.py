@@ -35,7 +35,7 @@ _FUNCTIONS = re.compile(
     "Abs|Add|And|BitwiseFn_bitwise_(and|or)|CeilDiv|CeilToInt|CleanDiv|Eq|Equality|ExprCondPair|FloatTrueDiv|FloorDiv"
     "|FloorToInt|Ge|GreaterThan|Gt|Identity|IntTrueDiv|IsNonOverlappingAndDenseIndicator|Le|LessThan|Lt|Max|Min|Mod"
     "|ModularIndexing|Mul|Ne|Not|Or|Piecewise|PythonMod|RoundToInt|StrictGreaterThan|StrictLessThan|ToFloat"
-    "|TruncToFloat|TruncToInt|Unequality|Where|abs|ceiling|float|floor|int|max|min"
+    "|TruncToFloat|TruncToInt|Unequality|Where|abs|ceiling|float|floor|int|max|min|round"
 )
 _MATH_OF_SIZES = frozenset({"ceil", "floor", "sqrt", "trunc", "isnan"})
 _SHAPES = frozenset({"size", "stride", "storage_offset", "dim"})

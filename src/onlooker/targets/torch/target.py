@@ -35,6 +35,7 @@ from ...torch_internals.serialized import (
     schema,
     serialize,
     serialize_without_tensors,
+    with_sizes_written,
 )
 from ...torch_internals.serialized import serialize as serde
 from ...torch_internals.sizes import symbolic_shapes
@@ -175,7 +176,8 @@ def _archive(graph: Graph, name: str) -> bytes:
     """The ``.pt2``: the graph, without sample inputs, lines of source and weights."""
     program = graph.artifact
     try:
-        artifact = serialize_without_tensors(program)
+        with with_sizes_written(program):
+            artifact = serialize_without_tensors(program)
     except Exception as error:
         raise _not_saved(name, error) from error
     document = scrubbed(json.loads(artifact.exported_program))

@@ -51,3 +51,19 @@ def test_grids_have_the_area_that_is_asked_and_sides_in_their_steps() -> None:
     assert grids.with_area(kept, 48) is kept
     for area in (9, 8):  # no multiple of the steps, and too little for two grids
         assert grids.with_area(kept, area) is kept
+
+
+class Parts(torch.nn.Module):
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.stack([part.mean(0) for part in x.split(lengths.tolist())])
+
+
+def test_lengths_that_count_by_chance_add_up_to_the_rows() -> None:
+    model, observer = Parts(), InputObserver()
+    with observer(model):
+        for lengths in ([3, 4], [2, 3, 4]):
+            model(torch.randn(sum(lengths), 4), torch.tensor(lengths))
+    program = observer.export()
+    assert program.verify().verified
+    x, lengths = torch.randn(9, 4), torch.tensor([1, 5, 1, 2])
+    torch.testing.assert_close(program(x, lengths), model(x, lengths))

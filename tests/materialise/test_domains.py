@@ -392,6 +392,11 @@ def test_positions_of_one_length_do_not_pass_what_was_seen() -> None:
     assert known.clamped({GIVEN: torch.zeros(1, 9, dtype=torch.int64)})[GIVEN].tolist() == [list(range(9))]
 
 
+def test_positions_from_0_count_where_their_sums_are_sizes_by_chance() -> None:
+    calls = [{"given": torch.arange(length), "x": torch.zeros(rows, 4)} for rows, length in ((3, 3), (6, 4))]
+    assert domains(*calls).of(GIVEN).is_consecutive
+
+
 def test_ids_of_single_steps_are_no_positions() -> None:
     """``generate()`` gives one id at a time: consecutive all of them, for want of a neighbour."""
     known = domains(*[{"given": torch.tensor([[token]]), "items": torch.zeros(4)} for token in (7, 90, 3)])

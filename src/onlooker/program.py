@@ -572,6 +572,7 @@ class Program:
             hidden=[hidden_numbers(plan.structure) for plan in self.plans],
         )
 
+    @quietly
     def save(
         self,
         directory: str | FilePath,
@@ -611,6 +612,7 @@ class Program:
             report = self.report.to_dict()
             save_folder(self._program, report, folder, values=values, beside=beside)
 
+    @quietly
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2``, ``.onnx``, ``.xml``), and those with their weights, into
         ``directory`` and gives their paths.

@@ -14,6 +14,7 @@ from .core.support.kinds import as_path, check_kind
 from .core.verdict import Tallies
 from .disk.manifest import is_entry_name
 from .keep.folder import load_folder, save_folders
+from .patches.quiet import quietly
 from .program import Program
 from .report.reports import Reports
 from .serve.installed import Installed
@@ -277,6 +278,7 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, OnlookerError) else f"{type(error).__name__}: {error}"
 
 
+@quietly
 def load(
     directory: str | FilePath,
     *,

@@ -7,11 +7,13 @@ import logging
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import onlooker
 from onlooker import ExportError, InputObserver
 from onlooker.patches import quiet
 from onlooker.patches.quiet import what_is_printed
@@ -85,6 +87,38 @@ def test_what_torch_logs_is_kept_unless_it_was_asked_for(
     assert ("a size is a constant" in shown) is asked
     assert "after it" in shown
     assert not handler.filters
+
+
+class EachLength(torch.nn.Module):
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.stack([part.mean(0) for part in x.split(lengths.tolist())])
+
+
+def test_saving_and_loading_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, observer = EachLength(), InputObserver()
+    with observer(model):
+        for lengths in ([3, 4], [2, 5, 4]):
+            model(torch.randn(sum(lengths), 4), torch.tensor(lengths))
+    program = observer.export()
+    monkeypatch.setenv("TORCH_LOGS", "")
+    of_torch = [logging.getLogger(name) for name in ("torch._export.serde.serialize", "torch.export")]
+    handler = logging.StreamHandler()  # sys.stderr of this test
+    for one in of_torch:
+        one.addHandler(handler)
+    capsys.readouterr()
+    try:
+        program.save(tmp_path / "a folder")
+        program.save(tmp_path / "a file.pt2")
+        loaded = onlooker.load(tmp_path / "a folder")
+    finally:
+        for one in of_torch:
+            one.removeHandler(handler)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+    x, lengths = torch.randn(9, 4), torch.tensor([1, 5, 3])
+    torch.testing.assert_close(loaded(x, lengths), model(x, lengths))
 
 
 def test_long_prints_are_cut() -> None:

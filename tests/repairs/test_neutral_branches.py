@@ -81,6 +81,17 @@ class PadsByAFunction(nn.Module):
         return self.up(self.down(padded_to(x, 8, "reflect")))[..., :height, :width]
 
 
+class PadsByItsShape(nn.Module):
+    """Asks the tensor for its sides where it needs them, without a name for them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            if x.shape[-1] % 2 or x.size(-2) % 2:
+                x = functional.pad(x, (0, x.shape[-1] % 2, 0, x.size()[-2] % 2))
+            x = functional.avg_pool2d(x, 2)
+        return x
+
+
 class CutsWhatIsLarger(nn.Module):
     """Makes images of three times the sides, from sides that are multiples of 4, and cuts."""
 
@@ -165,7 +176,7 @@ IMAGES = ((1, 3, 64, 64), (3, 3, 96, 96), (2, 3, 72, 72), (2, 3, 65, 50), (1, 3,
     "model",
     [
         *(pytest.param(one, marks=pytest.mark.slow) for one in (Merger(), UNet())),
-        *(PadsByAFunction(), CutsWhatIsLarger(), PadsRowsOfChannels()),
+        *(PadsByAFunction(), PadsByItsShape(), CutsWhatIsLarger(), PadsRowsOfChannels()),
     ],
 )
 def test_images_of_all_sides_are_one_graph(model: nn.Module) -> None:
@@ -362,8 +373,28 @@ class KeepsTheOrder(_Other):
         return x.cumsum(1)
 
 
+class PadsByAnotherNumber(_Other):
+    """By a number that is not 0 wherever the test fails."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] % 4:
+            x = functional.pad(x, (0, 0, 0, x.shape[1] % 3))
+        return x.cumsum(1)
+
+
+class PadsByTheOtherSide(_Other):
+    """The side that is asked for is not the one that is padded."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.size(-2) % 2:
+            x = functional.pad(x, (0, x.size(-1) % 2))
+        return x.cumsum(1)
+
+
 OTHERS = (
+    PadsByAnotherNumber,
     PadsInAnotherOrder,
+    PadsByTheOtherSide,
     PadsAnotherShape,
     KeepsTheOrder,
     PadsMore,

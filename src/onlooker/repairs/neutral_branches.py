@@ -404,7 +404,10 @@ class _Body:
         if isinstance(node, ast.Name):
             return _plain(self._named(node.id))
         if isinstance(node, ast.Attribute):
-            return _plain(self._attribute(node))
+            is_shape = node.attr == "shape"
+            return self._tensor(node.value).shape if is_shape else _plain(self._attribute(node))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return self._size_asked(node, node.func)
         if isinstance(node, (ast.Tuple, ast.List)):
             items = [self.number(item) for item in node.elts]
             return tuple(items) if isinstance(node, ast.Tuple) else items
@@ -418,6 +421,18 @@ class _Body:
             return self._computed(node.op, node.left, node.right)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self._computed(node.ops[0], node.left, node.comparators[0])
+        raise _UnknownError
+
+    def _size_asked(self, call: ast.Call, method: ast.Attribute) -> Any:
+        """``x.size()`` and ``x.size(1)``."""
+        if method.attr != "size" or len(call.args) > 1 or call.keywords:
+            raise _UnknownError
+        shape = self._tensor(method.value).shape
+        place = self.number(call.args[0]) if call.args else None
+        if place is None:
+            return shape
+        if type(place) is int and -len(shape) <= place < len(shape):
+            return shape[place]
         raise _UnknownError
 
     def _computed(self, kind: ast.AST, left: ast.expr, right: ast.expr) -> Any:
@@ -603,7 +618,7 @@ def _is_multiple(value: Any, of: Any) -> bool:
 def _is_usual(tensor: torch.Tensor) -> bool:
     """True for a tensor that is cut and copied as all are."""
     kind = type(tensor)
-    names = ("__getitem__", *_METHODS)
+    names = ("__getitem__", "shape", "size", *_METHODS)
     return all(getattr(kind, name) is getattr(torch.Tensor, name) for name in names)
 
 

@@ -82,12 +82,16 @@ class PadsByAFunction(nn.Module):
 
 
 class PadsByItsShape(nn.Module):
-    """Asks the tensor for its sides where it needs them, without a name for them."""
+    """Asks the tensor for its sides where it needs them, without a name for them; a shape of its own is a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape = (2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
-            if x.shape[-1] % 2 or x.size(-2) % 2:
-                x = functional.pad(x, (0, x.shape[-1] % 2, 0, x.size()[-2] % 2))
+            if x.shape[-1] % self.shape[1] or x.size(-2) % self.shape[0]:
+                x = functional.pad(x, (0, x.shape[-1] % self.shape[1], 0, x.size()[-2] % 2))
             x = functional.avg_pool2d(x, 2)
         return x
 

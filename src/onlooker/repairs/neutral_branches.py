@@ -404,8 +404,7 @@ class _Body:
         if isinstance(node, ast.Name):
             return _plain(self._named(node.id))
         if isinstance(node, ast.Attribute):
-            is_shape = node.attr == "shape"
-            return self._tensor(node.value).shape if is_shape else _plain(self._attribute(node))
+            return _plain(self._attribute(node))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return self._size_asked(node, node.func)
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -453,13 +452,15 @@ class _Body:
             raise _UnknownError from None
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        """An attribute that is a value where it stands."""
+        """An attribute that is a value where it stands, and the shape of a tensor."""
         if isinstance(node.value, ast.Attribute):
             owner = self._attribute(node.value)
         elif isinstance(node.value, ast.Name):
             owner = self._named(node.value.id)
         else:
             raise _UnknownError
+        if node.attr == "shape" and isinstance(owner, (_Seen, torch.Tensor)):
+            return self._tensor(node.value).shape
         try:
             return attribute_at_rest(owner, node.attr)
         except LookupError:

@@ -211,9 +211,10 @@ def _domain_of_ints(
         return Domain(
             facts, low, high, is_mask=is_mask, ones_hide=ones_hide, hot=hot, repeats=repeats
         )
-    several = low > 0 and len({shown.total for shown in seen}) > 1
-    if several and _total_is(path, sizes, seen) is not None:
-        facts -= {Fact.CONSECUTIVE, Fact.STRICT}  # lengths, few of which count by chance
+    has_totals = low > 0 and len({shown.total for shown in seen}) > 1
+    if has_totals and _total_is(path, sizes, seen) is not None:
+        # a few lengths may each be one more than the one before by chance
+        facts -= {Fact.CONSECUTIVE, Fact.STRICT}
     if Fact.CONSECUTIVE in facts:
         start, extends = _start(sizes, seen)
         if isinstance(start, Axis) or max(shown.row_length for shown in seen) > 1:

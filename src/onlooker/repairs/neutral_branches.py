@@ -411,9 +411,7 @@ class _Body:
             items = [self.number(item) for item in node.elts]
             return tuple(items) if isinstance(node, ast.Tuple) else items
         if isinstance(node, ast.Subscript):
-            items, place = self.number(node.value), self.number(node.slice)
-            if isinstance(items, (tuple, list)) and type(place) is int and place < len(items):
-                return items[place]
+            return _item(self.number(node.value), self.number(node.slice))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -_size(self.number(node.operand))
         if isinstance(node, ast.BinOp):
@@ -427,12 +425,7 @@ class _Body:
         if method.attr != "size" or len(call.args) > 1 or call.keywords:
             raise _UnknownError
         shape = self._tensor(method.value).shape
-        place = self.number(call.args[0]) if call.args else None
-        if place is None:
-            return shape
-        if type(place) is int and -len(shape) <= place < len(shape):
-            return shape[place]
-        raise _UnknownError
+        return _item(shape, self.number(call.args[0])) if call.args else shape
 
     def _computed(self, kind: ast.AST, left: ast.expr, right: ast.expr) -> Any:
         function = _ARITHMETIC.get(type(kind))
@@ -583,6 +576,14 @@ def _plain(value: Any) -> Any:
     elif value is not None and type(value) not in (int, float, bool, str, torch.SymInt):
         raise _UnknownError
     return value
+
+
+def _item(items: Any, place: Any) -> Any:
+    """The item at a place of a tuple or a list."""
+    is_place = isinstance(items, (tuple, list)) and type(place) is int
+    if not is_place or not -len(items) <= place < len(items):
+        raise _UnknownError
+    return items[place]
 
 
 def _size(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .graph_modules import changed_graphs, modules_of
+from .graph_modules import called, changed_graphs, modules_of, written_anew
 from .needed import needed
 
 with needed("files of programs"):
@@ -55,59 +55,46 @@ def with_sizes_written(program: torch.export.ExportedProgram) -> Iterator[None]:
 
 
 def _write_sizes(graph: Graph) -> None:
+    """Replaces each rounding of a symbolic float in a graph."""
     for node in list(graph.nodes):
-        rounded = _ROUNDINGS.get(node.target) if node.op == "call_function" else None
-        if rounded is None or not isinstance(_size(node.args[0]), torch.SymFloat):
+        if node.op != "call_function" or node.target not in _ROUNDINGS:
             continue
-        if any(digits is not None for digits in node.args[1:]):
-            continue
-        with graph.inserting_before(node):
-            written = rounded(_Written(graph), node.args[0])
-        written.meta.update(node.meta)
-        node.replace_all_uses_with(written)
-        graph.erase_node(node)
+        size, *digits = node.args
+        is_symbolic = isinstance(size, Node) and isinstance(size.meta.get("val"), torch.SymFloat)
+        if is_symbolic and not any(one is not None for one in digits):
+            written_anew(graph, node, _rounded)
 
 
-def _size(value: Any) -> Any:
-    """What a node stands for, a number as it is."""
-    return value.meta.get("val") if isinstance(value, Node) else value
+def _rounded(graph: Graph, node: Node) -> Node:
+    made = _ROUNDINGS[node.target](graph, node.args[0])
+    made.meta.update(node.meta)
+    return made
 
 
-class _Written:
-    """Writes functions of sizes into a graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def __call__(self, function: Callable[..., Any], *given: Any) -> Node:
-        node = self._graph.call_function(function, given)
-        node.meta["val"] = function(*map(_size, given))
-        return node
+def _ceil(graph: Graph, size: Any) -> Node:
+    whole = called(graph, math.trunc, size)
+    is_less = called(graph, operator.lt, whole, size)
+    return called(graph, torch.sym_ite, is_less, called(graph, operator.add, whole, 1), whole)
 
 
-def _ceil(write: _Written, size: Node) -> Node:
-    whole = write(math.trunc, size)
-    is_less = write(operator.lt, whole, size)
-    return write(torch.sym_ite, is_less, write(operator.add, whole, 1), whole)
+def _floor(graph: Graph, size: Any) -> Node:
+    whole = called(graph, math.trunc, size)
+    is_more = called(graph, operator.gt, whole, size)
+    return called(graph, torch.sym_ite, is_more, called(graph, operator.sub, whole, 1), whole)
 
 
-def _floor(write: _Written, size: Node) -> Node:
-    whole = write(math.trunc, size)
-    is_more = write(operator.gt, whole, size)
-    return write(torch.sym_ite, is_more, write(operator.sub, whole, 1), whole)
+def _round(graph: Graph, size: Any) -> Node:
+    """The nearest int, of two the even one: a float less its floor is computed without rounding."""
+    whole = _floor(graph, size)
+    left = called(graph, operator.sub, size, whole)
+    is_odd = called(graph, operator.eq, called(graph, operator.mod, whole, 2), 1)
+    is_half = called(graph, operator.eq, left, 0.5)
+    is_next = called(graph, operator.and_, is_half, is_odd)
+    is_up = called(graph, operator.or_, called(graph, operator.gt, left, 0.5), is_next)
+    return called(graph, torch.sym_ite, is_up, called(graph, operator.add, whole, 1), whole)
 
 
-def _round(write: _Written, size: Node) -> Node:
-    """The nearest int, of two the even one: what is left of a float above its floor is no rounded number."""
-    whole = _floor(write, size)
-    left = write(operator.sub, size, whole)
-    is_odd = write(operator.eq, write(operator.mod, whole, 2), 1)
-    is_next = write(operator.and_, write(operator.eq, left, 0.5), is_odd)
-    is_up = write(operator.or_, write(operator.gt, left, 0.5), is_next)
-    return write(torch.sym_ite, is_up, write(operator.add, whole, 1), whole)
-
-
-_ROUNDINGS: dict[Any, Callable[[_Written, Node], Node]] = {
+_ROUNDINGS: dict[Any, Callable[[Graph, Any], Node]] = {
     math.ceil: _ceil,
     math.floor: _floor,
     round: _round,

@@ -139,7 +139,7 @@ def export_graph(
             raise attempt.error
         error = attempt.error or error
         if attempt.error is not None and not lab.kept.lifted.issuperset(flat.state.found):
-            # whatever the next attempt does otherwise, Python reads that again on its way there
+            # the next attempt runs the same Python, which reads this state again
             raise reads_state(plan, flat.state.found)
         found: Retry | Traced | None = next_attempt(attempt)
         if found is None and attempt.program is None:

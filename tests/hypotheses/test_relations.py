@@ -454,6 +454,26 @@ def test_images_of_a_list_whose_sizes_agreed_by_chance_have_sizes_of_their_own()
     assert not [relation for relation in plan.relations if relation.family == "offset"]
 
 
+class Masked(torch.nn.Module):
+    """Images and masks of the same sides, as two of ``*args``."""
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        image, mask = tensors
+        return image * mask
+
+
+def test_arguments_of_a_variadic_parameter_have_sides_of_their_own() -> None:
+    observer = InputObserver()
+    model = Masked()
+    with observer(model):
+        for rows, side in ((2, 8), (3, 12)):
+            model(torch.randn(rows, 3, side, side), torch.rand(rows, 1, side, side))
+    (plan,) = observer.plans()
+    image, mask = (found.split(", ") for found in shapes(plan).values())
+    assert len({image[0], *image[2:]}) == 3
+    assert mask == [image[0], "1", *image[2:]]
+
+
 # what strides skip, and what many layers leave of a column
 
 

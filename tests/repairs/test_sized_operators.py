@@ -103,6 +103,12 @@ FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
         (3, 4, 12, 10),
         (2, 3),
     ),
+    "adaptive_max_pool2d of all rows": (lambda x: F.adaptive_max_pool2d(x, (None, x.shape[3])), (3, 4, 12, 10), (2, 3)),
+    "adaptive_max_pool2d of all rows, with places": (
+        lambda x: F.adaptive_max_pool2d(x, (None, None), return_indices=True)[1] + x,
+        (3, 4, 12, 10),
+        (2, 3),
+    ),
     "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
     "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),
     "triu_indices": (lambda x: x[0][torch.triu_indices(x.shape[1], x.shape[1], 1)[1]], (3, 24), (1,)),

@@ -101,6 +101,7 @@ def test_an_axis_of_which_each_watched_size_has_a_graph_is_served() -> None:
     assert program.verify().verified
     assert len(program.graphs) > 1
     assert axes_of(program) == []
+    assert said_by(program) == {"serves the watched sizes of x.shape[0] alone: verified"}
 
 
 def test_an_axis_that_no_call_changed_may_stay_a_number() -> None:

@@ -157,6 +157,7 @@ class Tally:
     program refuses them, as it should. They are no checks. ``left_out`` is the number of trials that
     were not made, since each run of a large model is long. ``blocked`` are graphs that cannot be
     run here, each with the reason: nothing was tried then. ``reach`` says which sizes were tried.
+    ``numbers`` are the axes that calls changed and of which the graphs take the watched sizes alone.
     ``drawn`` are trials in which the model draws random numbers and the program draws others of its
     own: their shapes alone were compared, and they are no checks. ``distances`` are those of a program
     of another ``precision`` than its model, output by output: its floats are judged by these.
@@ -182,6 +183,8 @@ class Tally:
     'not verified: 1 of 2 trials failed'
     >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), precision="int8").verdict
     'verified as int8'
+    >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), numbers=("x.shape[1]",)).verdict
+    'serves the watched sizes of x.shape[1] alone: verified'
     """
 
     checks: tuple[Check, ...] = ()
@@ -192,6 +195,7 @@ class Tally:
     drawn: tuple[str, ...] = ()
     precision: str = ""
     distances: tuple[OutputDistance, ...] = ()
+    numbers: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         if not self.checks:
@@ -208,6 +212,7 @@ class Tally:
             self.drawn + other.drawn,
             self.precision or other.precision,
             self.distances + other.distances,
+            tuple(dict.fromkeys((*self.numbers, *other.numbers))),
         )
 
     @property
@@ -228,7 +233,14 @@ class Tally:
         word += f" as {self.precision}" if self.precision else ""
         word += " but for random numbers" if self.verified and self.drawn else ""
         share = f" on {self.total} of {self.total + self.left_out} trials" if self.left_out else ""
-        return f"{_LEADS[self.reach]}{word}{share}"
+        return f"{self._lead}{word}{share}"
+
+    @property
+    def _lead(self) -> str:
+        """The beginning of the verdict: the sizes that it speaks of, where these are not all."""
+        if self.numbers and self.reach is not Reach.WATCHED_SERVED:
+            return f"serves the watched sizes of {_named(self.numbers)} alone: "
+        return _LEADS[self.reach]
 
     @property
     def _reasons(self) -> str:

@@ -74,6 +74,8 @@ class Relations(Family):
     def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
         super().__init__(draft, samples, lab)
         self._domains = domains_of(self._samples)
+        parameters = lab.signature.parameters
+        self._variadic = {one.name for one in parameters if one.kind.startswith("VAR")}
         self._tested: set[str] = set()
         self._confirmed: dict[Axis, str] = {}
         self._guess: Exclusions | None = None
@@ -104,7 +106,8 @@ class Relations(Family):
         """
         table = self._draft.table
         mined = mine(table)
-        untested = [doubt for doubt in doubtful_relations(mined) if doubt.text not in self._tested]
+        doubtful = doubtful_relations(mined, self._variadic)
+        untested = [doubt for doubt in doubtful if doubt.text not in self._tested]
         untested = [doubt for doubt in untested if not self._may_be_absent(doubt)]
         is_known = self._n_tested > 0 and self._guess is None
         if not untested and (is_known or len(mined.free) < 2):

@@ -8,7 +8,7 @@ all layers of a cache grow together, and are never taken apart, however few the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -53,16 +53,16 @@ class DoubtfulRelation:
     is_within: bool = False
 
 
-def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
+def doubtful_relations(mined: Mined, variadic: Collection[str] = ()) -> Iterator[DoubtfulRelation]:
     """The relations that may hold by chance: expressions of other classes, then equal axes of
-    several arguments.
+    several arguments. ``variadic`` are the names of ``*args`` and ``**kwargs``.
 
     The leaves of one container, such as the layers of a cache, are one state, and are never taken
     apart. Tensors of a plain list that differ in a size, as images do, are no such state, and neither
-    are the few ones of a dict, such as a batch from a tokenizer: each stands for itself. The sizes of
-    an object that has its tensors as attributes may still be related by chance.
+    are the few ones of a dict, such as a batch from a tokenizer, or of ``*args``: each stands for
+    itself. The sizes of an object that has its tensors as attributes may still be related by chance.
     """
-    apart = _with_own_parts(mined)
+    apart = _with_own_parts(mined, variadic)
     for derived in mined.derived.values():
         column = derived.column
         sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
@@ -172,16 +172,16 @@ def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
     return text
 
 
-def _with_own_parts(mined: Mined) -> frozenset[str]:
+def _with_own_parts(mined: Mined, variadic: Collection[str]) -> frozenset[str]:
     """The arguments whose tensors each stand for themselves: plain lists of which two tensors differed
-    in a size in some call, and dicts of few tensors.
+    in a size in some call, dicts of few tensors, and as few arguments of ``*args``.
     """
-    named: dict[str, set[Path]] = {}
+    parts: dict[str, set[Path]] = {}
     for axis in mined.class_of:
-        if _is_part(axis, Key):
-            named.setdefault(axis.path.root, set()).add(axis.path)
-    dicts = {root for root, paths in named.items() if len(paths) <= _FEW_PARTS}
-    return _lists_of_unlike(mined) | dicts
+        if _is_part(axis, Key) or (axis.path.root in variadic and _is_part(axis, Index)):
+            parts.setdefault(axis.path.root, set()).add(axis.path)
+    few = {root for root, paths in parts.items() if len(paths) <= _FEW_PARTS}
+    return _lists_of_unlike(mined) | few
 
 
 def _lists_of_unlike(mined: Mined) -> frozenset[str]:

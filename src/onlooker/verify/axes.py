@@ -29,11 +29,32 @@ def with_axes(tally: Tally, program: ProgramContents[Graph]) -> Tally:
 
     An axis should change where watched calls of one graph had several sizes of it, or where the
     user asked for it. An axis that is a number in one of several graphs is no failure: the others
-    take its other sizes. Nor is a number where every watched call is served by some graph.
+    take its other sizes. Nor is a number where every watched call is served by some graph: the verdict
+    names the axis.
     """
     calls = sized_calls(program, program.recording) if program.recording.calls else []
-    checks = (*tally.checks, *_axis_checks(program, calls))
-    return replace(tally, checks=checks, reach=_reach(checks, program.graphs, calls))
+    lost = tuple(_axis_checks(program, calls))
+    checks = (*tally.checks, *lost)
+    failed = {check.label for check in lost}
+    numbers = tuple(name for name in _axes_of_numbers(program) if name not in failed)
+    reach = _reach(checks, program.graphs, calls)
+    return replace(tally, checks=checks, reach=reach, numbers=numbers)
+
+
+def _axes_of_numbers(program: ProgramContents[Graph]) -> Iterator[str]:
+    """The axes of tensors that watched calls changed, and that are a number in every graph."""
+    found: dict[Axis, list[bool]] = {}
+    for graph in program.graphs:
+        for leaf in graph.plan.inputs:
+            for axis, expression in leaf.axes if leaf.is_tensor else ():
+                is_number = not expression.symbols or bool(_numbers(graph, axis, expression))
+                found.setdefault(axis, []).append(is_number)
+    axes = [axis for axis, are_numbers in found.items() if all(are_numbers)]
+    specs = _specs(program) if axes else {}
+    for axis in axes:
+        seen = {size for graph in program.graphs for size in _seen(graph, axis, specs)}
+        if len(seen) > 1:
+            yield str(axis)
 
 
 def _axis_checks(program: ProgramContents[Graph], calls: Sequence[SizedCall]) -> Iterator[Check]:
@@ -48,10 +69,7 @@ def _axis_checks(program: ProgramContents[Graph], calls: Sequence[SizedCall]) ->
     if not numbers:
         return
     are_served = all(row.holds for row, _ in calls)
-    specs = {
-        call.index: joined(call.inputs, program.joins, join_specs)
-        for call in program.recording.calls
-    }
+    specs = _specs(program)
     for axis, rows in numbers.items():
         is_asked = any(axis in graph.plan.asked for graph, *_ in rows)
         seen = max((_seen(graph, axis, specs) for graph, *_ in rows), key=len)
@@ -61,6 +79,14 @@ def _axis_checks(program: ProgramContents[Graph], calls: Sequence[SizedCall]) ->
             yield _failed_axis(
                 axis, expression, [size for *_, sizes in rows for size in sizes], sorted(seen)
             )
+
+
+def _specs(program: ProgramContents[Graph]) -> dict[int, Tree[Spec]]:
+    """The specs of the arguments of the watched calls, by the number of the call."""
+    return {
+        call.index: joined(call.inputs, program.joins, join_specs)
+        for call in program.recording.calls
+    }
 
 
 def _numbers(graph: Graph, axis: Axis, expression: Expression) -> tuple[int, ...]:

@@ -301,18 +301,24 @@ def _adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     return lines.squeeze(-2)
 
 
-def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
-    """The pooling into as many places as sizes say, one dimension after the other."""
+def _adaptive_max_pool(dims: int, *, returns: bool = False) -> Callable[..., Any]:
+    """The pooling into as many places as sizes say, one dimension after the other. What ``returns`` the places too
+    is left as it is, but for a pooling that keeps each row.
+    """
 
-    def pool(input: torch.Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def pool(input: torch.Tensor, output_size: Any, return_indices: bool = returns) -> Any:
         sizes = _of_each_dim(output_size, dims)
         plain = all(isinstance(size, int) for size in sizes)
-        if plain or return_indices or len(sizes) != dims:
+        if plain or len(sizes) != dims:
+            return NotImplemented
+        if all(map(_keeps, sizes, input.shape[-dims:])):
+            return (input.clone(), _places_of(input, dims)) if return_indices else input.clone()
+        if return_indices:
             return NotImplemented
         pooled = input
         for dim, size in zip(range(-dims, 0), sizes, strict=True):
             length = input.shape[dim]
-            if size is None or statically_known_true(size == length):
+            if _keeps(size, length):
                 continue
             if statically_known_true(length % size == 0):
                 pooled = torch.unflatten(pooled, dim, (size, length // size)).amax(dim)
@@ -328,6 +334,18 @@ def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
         return pooled
 
     return pool
+
+
+def _keeps(size: Size | None, length: Size) -> bool:
+    """True where a pooling into as many places gives a place for each row."""
+    return size is None or bool(statically_known_true(size == length))
+
+
+def _places_of(input: torch.Tensor, dims: int) -> torch.Tensor:
+    """The place of each number in the last dimensions of its tensor, counted row by row."""
+    shape = input.shape[-dims:]
+    places = torch.arange(math.prod(shape), device=input.device).reshape(shape)
+    return places.expand(input.shape).contiguous()
 
 
 def _rows_of_places(length: Size, places: Size, device: torch.device) -> torch.Tensor:
@@ -650,6 +668,12 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
     **{
         getattr(torch.nn.functional, f"adaptive_max_pool{dims}d"): _adaptive_max_pool(dims)
+        for dims in (1, 2, 3)
+    },
+    **{
+        getattr(torch.nn.functional, f"adaptive_max_pool{dims}d_with_indices"): _adaptive_max_pool(
+            dims, returns=True
+        )
         for dims in (1, 2, 3)
     },
     torch.take_along_dim: _take_along_dim,

@@ -209,6 +209,42 @@ def test_the_argument_of_the_caller_is_what_it_is_after_the_model(kind: str, tmp
         assert [leaf.data_ptr() for leaf in held] == before
 
 
+class Buffered(torch.nn.Module):
+    """Writes to a buffer of its caller and returns it, beside what it computes or alone."""
+
+    def __init__(self, alone: bool = False) -> None:
+        super().__init__()
+        self.alone = alone
+
+    def forward(self, x: torch.Tensor, buffer: torch.Tensor) -> Any:
+        buffer[:, : x.shape[1]] = x
+        return buffer.mul_(2) if self.alone else {"sum": buffer.sum(1), "buffer": buffer}
+
+
+@pytest.mark.parametrize(
+    ("target", "alone"),
+    [
+        ("torch", True),
+        ("onnx", True),
+        ("onnx", False),
+        ("openvino", False),
+        pytest.param("aoti", True, marks=pytest.mark.slow),
+    ],
+)
+def test_an_argument_that_is_written_and_returned_is_written_on_each_target(
+    target: str, alone: bool, tmp_path: Path
+) -> None:
+    model = Buffered(alone)
+    program = exported(model, *((torch.randn(n, n, 4), torch.zeros(n, 8, 4)) for n in (2, 3))).to(target)
+    assert program.verify().verified, program.tally.summary
+    program.save(tmp_path / "out")
+    for one in (program, onlooker.load(tmp_path / "out", machine_code=True)):
+        theirs, mine = (torch.zeros(4, 9, 8)[::2, :, ::2] for _ in range(2))
+        x = torch.randn(2, 5, 4)
+        torch.testing.assert_close(one(x, mine), model(x, theirs))
+        torch.testing.assert_close(mine, theirs)
+
+
 def test_what_is_written_in_place_stays_the_same_tensor_and_what_is_replaced_does_not() -> None:
     model = InObject()
     program = exported(model, (torch.randn(2, 3, 4), Memory(2, 5)), (torch.randn(3, 5, 4), Memory(3, 7)))

@@ -30,7 +30,9 @@ class Outputs:
 
     ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache
     is, ``floats`` those of floats, ``bools`` those of bools, which a graph gives as 0 or 1. ``kinds``
-    has the dtype and the shape of each leaf that the graph gives, in the symbols of the plan.
+    has the dtype and the shape of each leaf that the graph gives, in the symbols of the plan. ``written``
+    are the leaves that are an input to which the graph writes: for each its place among those that the
+    graph gives, and the place of the input.
     """
 
     structure: Structure
@@ -41,6 +43,7 @@ class Outputs:
     floats: tuple[int, ...] = ()
     bools: tuple[int, ...] = ()
     kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    written: tuple[tuple[int, int], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ class GraphRecord:
     floats: tuple[int, ...] = ()
     bools: tuple[int, ...] = ()
     kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    written: tuple[tuple[int, int], ...] = ()
     seconds: float = 0.0
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     decided: tuple[str, ...] = ()
@@ -185,6 +186,9 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     numbers = (*record.ints, *record.floats, *record.bools)
     if not all(0 <= position < len(record.dynamic) for position in numbers):
         raise damaged(where, "a number stands at a place that its outputs do not have")
+    n_given, n_inputs = record.dynamic.count(True), len(record.plan.inputs)
+    if not all(0 <= place < n_given and 0 <= one < n_inputs for place, one in record.written):
+        raise damaged(where, "an output is an input that the graph does not have")
     same: Any = {name: getattr(record, name) for name in _SAME} | {"plan": plan}
     given: Any = {name: getattr(record, name) for name in _OUTPUTS}
     outputs = Outputs(structure=structure, constants=constants, **given)

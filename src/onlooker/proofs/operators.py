@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 from torch.fx import GraphModule, Node
 
 from ..pytrees.nodes import SYMBOLIC
@@ -45,6 +46,7 @@ __all__ = [
     "written_before_refusal",
     "written_by",
     "written_placeholders",
+    "written_results",
 ]
 
 _aten = torch.ops.aten
@@ -352,6 +354,37 @@ def written_before_refusal(program: torch.export.ExportedProgram) -> frozenset[s
 def written_placeholders(program: torch.export.ExportedProgram) -> frozenset[str]:
     """The names of the placeholders whose tensors a graph writes to."""
     return frozenset().union(*(names for _, names in _placeholders_written(program)))
+
+
+def written_results(program: torch.export.ExportedProgram) -> tuple[tuple[int, int], ...]:
+    """The results that are an input to which the graph writes: for each its place among the results, and
+    that of the input.
+    """
+    signature = program.graph_signature
+    inputs = {name: number for number, name in enumerate(signature.user_inputs)}
+    written = written_placeholders(program)
+    results = program.graph.output_node().args[0]
+    pairs = zip(signature.output_specs, results, strict=True)
+    own = [node for spec, node in pairs if spec.kind is OutputKind.USER_OUTPUT]
+    found = []
+    for place, node in enumerate(own):
+        source = _written_tensor(node) if isinstance(node, Node) else None
+        if source is not None and source.name in written and source.name in inputs:
+            found.append((place, inputs[source.name]))
+    return tuple(found)
+
+
+def _written_tensor(node: Node) -> Node:
+    """The placeholder that operators in place give back, or the node itself: of the shape that it began with."""
+    source = node
+    while isinstance(source.target, OpOverload):
+        returned = source.target._schema.returns
+        is_in_place = len(returned) == 1 and getattr(returned[0].alias_info, "is_write", False)
+        if not is_in_place or not isinstance(source.args[0], Node):
+            return source
+        source = source.args[0]
+    shapes = [str(getattr(one.meta.get("val"), "shape", None)) for one in (node, source)]
+    return source if shapes[0] == shapes[1] else node
 
 
 def _placeholders_written(

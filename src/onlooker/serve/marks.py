@@ -152,6 +152,7 @@ def _written_inputs(graph: Graph) -> tuple[int, ...]:
         for path, number in paths.items()
         if len(path.entries) == 1 and Key(path.root) in given
     }
+    found |= {number for _, number in graph.outputs.written}
     if isinstance(graph.artifact, torch.export.ExportedProgram):
         names = written_placeholders(graph.artifact)
         specs = graph.artifact.graph_signature.input_specs

@@ -56,7 +56,21 @@ class Graph(GraphContents):
             with outside_autocast():
                 return self(inputs)
         with torch.no_grad():
-            return self.outputs.leaves(self.run(with_float_tensors(inputs)))
+            results = self.run(with_float_tensors(inputs))
+            return self.outputs.leaves(self._with_inputs(results, inputs))
+
+    def _with_inputs(self, results: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        """The results, with the inputs that the model writes to and returns: a runtime other than torch has
+        written to no input.
+        """
+        if not self.outputs.written:
+            return results
+        found = list(results)
+        for place, number in self.outputs.written:
+            if found[place] is not inputs[number]:
+                inputs[number].copy_(found[place])
+                found[place] = inputs[number]
+        return found
 
     def compared(self, values: Values, expected: Tree[Any], *, atol: float = 1e-5) -> Agreement:
         """Compares the result for the values of a call with that of the model: returns the

@@ -31,6 +31,7 @@ from ..observing.store import Sample, copy_leaves
 from ..observing.wrapped_model import advice_on_wrapped
 from ..proofs.decisions import recorded_decisions
 from ..proofs.exported_sizes import output_kinds, read_sizes
+from ..proofs.operators import written_results
 from ..proofs.path_condition import Atom, PathCondition, path_condition
 from ..pytrees.nodes import is_plain
 from ..pytrees.open import copy_tensors
@@ -544,6 +545,7 @@ def graph_of(attempt: Attempt, flat: FlatRun, example: Example) -> Graph:
             if flat.dynamic[i] and type(leaf) is bool
         ),
         output_kinds(program, plan, names),
+        written_results(program),
     )
     sizes, ranges = read_sizes(program, plan, names)
     return Graph(

@@ -29,8 +29,8 @@ class Effects:
     def __init__(self, subject: ModelRunner, atol: float) -> None:
         self.subject, self._atol = subject, atol
         self._known: set[str] = set()
-        #: the arguments of the last run of the model, and the tensors that it changed in them and did
-        #: not return
+        #: the arguments of the last run of the model, and the tensors in them to which it wrote, or that it put there
+        #: and did not return
         self._run: tuple[Arguments, dict[Path, torch.Tensor]] | None = None
 
     def result_of_model(self, given: Arguments) -> Result:
@@ -45,7 +45,8 @@ class Effects:
             {
                 effect.place: effect.after
                 for effect in held.effects(open_arguments(copies))
-                if isinstance(effect.after, torch.Tensor) and id(effect.after) not in returned
+                if isinstance(effect.after, torch.Tensor)
+                and (effect.is_write or id(effect.after) not in returned)
             },
         )
         return result

@@ -19,6 +19,7 @@ from torch.nn import functional
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.core.plan import Plan
+from onlooker.lab.lab import Lab
 from python_calls import python_calls
 
 Function = Callable[[torch.Tensor, Any], Any]
@@ -382,3 +383,35 @@ def test_the_cost_of_many_floats_is_linear() -> None:
     costs = [_plan_of(n)[1] for n in (500, 1000, 2000)]
     assert costs[2] - costs[1] <= 2.2 * (costs[1] - costs[0])
     assert len(_plan_of(1000)[0].leaf("t").floats) <= 8
+
+
+class Resized(nn.Module):
+    """Makes an image larger by a factor, of which a call may ask for more than there is memory for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+        return functional.interpolate(self.layer(x), scale_factor=factor, mode="bilinear")
+
+
+def test_no_run_asks_for_much_more_memory_than_watched_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, run = [0.0], Lab.run
+
+    def noting(lab: Lab, arguments: Any, **options: Any) -> Any:
+        factor = arguments.get("factor", 0.0)
+        if math.isfinite(factor):
+            tried.append(factor)
+            assert factor < 100, "10 GB of floats, or the end of this process"
+        return run(lab, arguments, **options)
+
+    monkeypatch.setattr(Lab, "run", noting)
+    observer, model = InputObserver(), Resized().eval()
+    with observer(model), torch.no_grad():
+        for factor in (2.0, 1.5, 0.5):
+            model(torch.randn(2, 3, 60, 50), factor)
+    program = observer.export()
+    assert has_float_input(program)
+    assert program.verify().verified
+    assert 3 < max(tried) < 100

@@ -48,6 +48,25 @@ class OnOneSide(Halving):
         return 1, 1, 1, 1
 
 
+class Frames(nn.Module):
+    """The energy of windows of six samples."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unfold(-1, 6, 3).pow(2).sum(-1)
+
+
+def test_the_graph_of_a_length_of_one_window_gives_way_to_that_of_any_length() -> None:
+    observer, model = InputObserver(), Frames()
+    with observer(model):
+        for rows, length in ((2, 20), (3, 33)):
+            model(torch.randn(rows, length))
+    (graph,) = observer.export().graphs
+    assert not graph.fixed_axes
+    ((_, shape),) = graph.outputs.kinds
+    assert shape[0] == "batch"
+    assert "x_dim_1" in shape[1]
+
+
 def traced(model: nn.Module, *sizes: tuple[int, int], **options: Any) -> tuple[Program, int]:
     found = 0
     export = torch_export._export

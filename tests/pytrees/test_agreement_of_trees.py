@@ -89,6 +89,22 @@ def test_the_tolerance_that_is_enough(expected: list[Any], got: list[Any], wante
         assert not agreement_of_trees(first, second, atol=0.99 * wanted).holds
 
 
+@pytest.mark.parametrize(
+    ("expected", "got", "holds"),
+    [
+        (torch.tensor(1.5373730659).item(), torch.tensor(1.5373725891).item(), True),  # sums in another order
+        (torch.tensor(1.5373730659).item(), torch.tensor(1.5375).item(), False),
+        (1 / 3, 0.33333334, False),  # a number of Python, of no tensor of float32
+        (2.0, 2, False),
+        (math.inf, 2.0, False),
+        (math.nan, math.nan, True),
+    ],
+)
+def test_floats_that_tensors_gave_agree_as_tensors_do(expected: float, got: float, holds: bool) -> None:
+    found = agreement_of_trees(open_tree([expected]), open_tree([got]))
+    assert found.holds is holds
+
+
 def test_no_tolerance_is_enough_for_another_form() -> None:
     first, second = open_tree({"scores": torch.ones(2)}), open_tree({"logits": torch.ones(2)})
     assert sufficient_atol(first, second) == math.inf

@@ -98,6 +98,9 @@ def checked_floats(graph: Graph, calls: Calls, lab: Lab) -> Graph:
     for choice, must_run in choices:
         changed = {**values, **choice}
         shown = ", ".join(f"{path} = {changed[path]}" for path in floats)
+        if lab.is_too_large(calls.arguments_of(changed), values, why="another float, for shapes"):
+            logger.debug("%s asks for too much memory", shown)
+            continue
         try:
             expected = lab.run(calls.arguments_of(changed), why="another float", memo=True)
         except Exception as error:

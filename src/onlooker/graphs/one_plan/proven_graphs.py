@@ -125,6 +125,9 @@ class ProvenGraphs:
         """
         for known in self.graphs:
             if _are_within(fixed, known.fixed) and not self.difference_of(known.graph, traced):
+                if self._is_more_open(traced, fixed, known):
+                    self._replace(known, traced, fixed, choice)
+                    return
                 known.graph = _with_marks_of(known.graph, traced.graph)
                 region = self._region(
                     known.graph, traced, sizes_without(fixed, known.fixed), choice
@@ -140,6 +143,16 @@ class ProvenGraphs:
         plan = replace(traced.graph.plan, name=f"{self._plan.name}_{len(self.graphs) + 1}")
         named = replace(traced, graph=replace(traced.graph, plan=plan))
         self.graphs.append(self._proven(named, fixed))
+
+    def _is_more_open(self, traced: Traced, fixed: Sizes, known: ProvenGraph) -> bool:
+        """True where a trace of the symbols of a known graph has fewer numbers of its own, and says more of the
+        sizes of what it computes: a window of 6 makes a length of 6 a number, and one of 20 none.
+        """
+        return (
+            len(traced.graph.fixed_axes) < len(known.graph.fixed_axes)
+            and _are_within(known.fixed, fixed)
+            and self._is_right_for(traced.graph, known.traces)
+        )
 
     def holds(self, sizes: Sizes) -> bool:
         """True for sizes for which some graph is proven."""

@@ -67,11 +67,14 @@ def tolerance_of(dtype: torch.dtype, atol: float) -> float:
 def leaf_difference(expected: Any, got: Any) -> float:
     """The largest absolute difference of two leaves; infinite when they cannot be compared.
 
-    NaN and infinities at the same place are equal; NaN against a number is an infinite difference.
+    NaN and infinities at the same place are equal; NaN against a number is an infinite difference. So is the
+    difference of two floats of Python, but for those that tensors of float32 have.
     """
     if not isinstance(expected, torch.Tensor):
         if isinstance(got, torch.Tensor) and got.ndim == 0:
             got = got.item()
+        if _is_of_float32(expected) and _is_of_float32(got):
+            return float(abs(expected - got))
         return 0.0 if type(expected) is type(got) and _is_equal(expected, got) else math.inf
     if (
         not isinstance(got, torch.Tensor)
@@ -83,6 +86,15 @@ def leaf_difference(expected: Any, got: Any) -> float:
         return 0.0
     left, right = expected.detach().cpu(), got.detach().cpu()
     return 0.0 if is_same(left, right) else float(subtracted(left, right)[0].max())
+
+
+def _is_of_float32(value: Any) -> bool:
+    """True for a finite float of Python that is a number of float32, as ``tensor.item()`` gives."""
+    return (
+        type(value) is float
+        and math.isfinite(value)
+        and torch.tensor(value, dtype=torch.float32).item() == value
+    )
 
 
 def _is_equal(expected: Any, got: Any) -> bool:
@@ -106,7 +118,7 @@ def agreement(
     """Compares leaves in their order.
 
     A floating leaf agrees when its difference is at most ``atol`` times (1 + its largest finite
-    value); shapes, dtypes, ints and bools must be equal.
+    value); shapes, dtypes, ints and bools must be equal, and floats of Python that no tensor of float32 has.
     """
     if len(expected) != len(got):
         return Agreement(math.inf, f"{len(got)} outputs where the model gives {len(expected)}")
@@ -187,13 +199,16 @@ def sufficient_atol(expected: Tree[Any], got: Tree[Any]) -> float:
         difference = leaf_difference(left, right)
         if not difference or difference <= _allowed(left, 0.0):
             continue
-        if math.isinf(difference) or not left.dtype.is_floating_point:
+        is_of_floats = not isinstance(left, torch.Tensor) or left.dtype.is_floating_point
+        if math.isinf(difference) or not is_of_floats:
             return math.inf
         worst = max(worst, difference / _allowed(left, 1.0))
     return worst
 
 
 def _allowed(expected: Any, atol: float) -> float:
+    if isinstance(expected, float):
+        return atol * (1.0 + abs(expected))
     if not isinstance(expected, torch.Tensor):
         return _EXACT
     allowed = tolerance_of(expected.dtype, atol)

@@ -112,7 +112,7 @@ class Lab(CountedRuns, Record):
         """
         with CountedWork() as work, contextlib.suppress(Exception):
             self.run_fake_within(arguments, contextlib.nullcontext(), why=why)
-        return work.numbers > max(_MOST_NUMBERS, _MOST_TIMES * self.numbers_of(values))
+        return bool(work.numbers > max(_MOST_NUMBERS, _MOST_TIMES * self.numbers_of(values)))
 
     def is_dear(self, values: Values) -> bool:
         """True for a run of the model that takes longer than one without floats."""

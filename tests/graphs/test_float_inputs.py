@@ -1,4 +1,5 @@
-"""A float of Python that changes from call to call is an input, unless it decides in the Python of the model."""
+"""A float of Python that changes from call to call is an input, unless it decides in the Python of the model by more
+than a comparison with a number."""
 
 from __future__ import annotations
 
@@ -88,9 +89,6 @@ COMPUTING: dict[str, Function] = {
 }
 
 DECIDING: dict[str, Function] = {
-    "branches": lambda x, t: x * 2 if t > 0.5 else x.clamp(-1, 1),
-    "is_true": lambda x, t: x * t if t else x,
-    "is_equal": lambda x, t: x if t == 0.5 else -x,
     "is_rounded": lambda x, t: x * round(t),
     "is_floored": lambda x, t: x * math.floor(t),
     "is_a_root": lambda x, t: x * math.sqrt(abs(t)),
@@ -100,10 +98,72 @@ DECIDING: dict[str, Function] = {
     "is_a_chance": lambda x, t: functional.dropout(x, p=t, training=False),
     "is_a_key": lambda x, t: x * {0.5: 2}.get(t, 3),
     "is_a_text": lambda x, t: x * len(f"{t}"),
-    "is_the_greater_one": lambda x, t: x * max(t, 0.4),
     "is_no_number": lambda x, t: x if math.isnan(t) else x * t,
     "is_divided_with_a_rest": lambda x, t: x * (t // 0.1),
 }
+
+#: what watched floats, 0.3, 0.7 and 0.5, are compared with, and the ranges of the graphs
+COMPARING: dict[str, tuple[Function, list[str]]] = {
+    "branches": (lambda x, t: x * 2 if t > 0.5 else x.cumsum(0), ["at most 0.5", "above 0.5"]),
+    "is_at_least": (lambda x, t: x * t if t >= 0.5 else x.cumsum(0), ["below 0.5", "from 0.5"]),
+    "is_greater_than_none": (lambda x, t: x * t if not t >= 0.6 else x.cumsum(0), ["below 0.6", "from 0.6"]),
+    "is_negated": (lambda x, t: x * t if -t < -0.6 else x.cumsum(0), ["at most 0.6", "above 0.6"]),
+    "is_between": (
+        lambda x, t: x * 2 if 0.4 < t < 0.6 else x.cumsum(0),
+        ["at most 0.4", "from 0.6", "above 0.4 and below 0.6"],
+    ),
+    "is_in_steps": (
+        lambda x, t: sum((x for i in range(3) if i * 0.3 < t), x),
+        ["above 0.0 and at most 0.3", "above 0.6", "above 0.3 and at most 0.6"],
+    ),
+    "is_equal": (lambda x, t: x.argmax(-1) if t == 0.5 else x / t, ["below 0.5", "above 0.5", "0.5"]),
+    "is_true": (lambda x, t: x / t if t else x.argmax(-1), ["above 0.0"]),
+    "is_not_true": (lambda x, t: x if not t else x.cumsum(0) * t, ["above 0.0"]),
+    "is_refused": (lambda x, t: _refused() if t < 0 else x * t, ["from 0.0"]),
+    "is_rounded_on_one_side": (lambda x, t: x * round(t, 1) if t > 0.4 else x, ["at most 0.4"]),
+}
+
+
+def _refused() -> torch.Tensor:
+    raise ValueError("a negative weight")
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("name", COMPARING)
+def test_a_float_that_is_compared_is_an_input_on_each_side_that_calls_were_on(name: str) -> None:
+    function, ranges = COMPARING[name]
+    program = exported(function)
+    assert program.verify().verified, program.tally.summary
+    found = [leaf.between for plan in program.plans for leaf in plan.inputs if leaf.is_float]
+    assert sorted(map(str, found)) == sorted(ranges)
+    floats = {end for one in found if one is not None for end in (one.low, one.high) if end is not None}
+    beside = {math.nextafter(end, way) for end in floats for way in (-math.inf, math.inf)}
+    x, n_served = torch.randn(4, 9), 0
+    for value in (*WATCHED, *UNSEEN, *floats, *beside, math.inf, -math.inf, math.nan):
+        is_in_range = any(one is not None and one.holds(value) for one in found)
+        try:
+            got = program(x, value)
+        except RejectedCallError:
+            assert not is_in_range
+        else:
+            assert_same(got, function(x, value))
+            n_served += is_in_range
+    assert n_served > 3
+
+
+def test_a_range_is_saved_and_said(tmp_path: Path) -> None:
+    program = exported(lambda x, t: x * t if t > 0.4 else x.cumsum(0))
+    program.save(tmp_path / "out")
+    loaded = onlooker.load(tmp_path / "out")
+    assert isinstance(loaded, Program)
+    x = torch.randn(2, 3)
+    for one in (program, loaded, program.to("onnx")):
+        torch.testing.assert_close(one(x, 1e6), x * 1e6)
+        torch.testing.assert_close(one(x, -1.5), x.cumsum(0))
+        with pytest.raises(RejectedCallError, match=r"t is above 0\.4, the call has nan"):
+            one(x, math.nan)
+    assert "float above 0.4" in program.report.text()
+    assert "the graph takes at most 0.4" in "".join(plan.explain("t") for plan in program.plans)
 
 
 @pytest.mark.one_in(6)
@@ -282,13 +342,31 @@ class Guided(nn.Module):
         return x if strength is None else x + strength
 
 
-def test_of_two_floats_only_the_one_that_decides_is_a_constant() -> None:
+def test_of_two_floats_the_one_that_decides_has_a_range() -> None:
     observer, model = InputObserver(), Guided()
     with observer(model):
         for n in range(6):
             model(torch.randn(2 + n, 4), (0.5, 2.0)[n % 2], 0.125 * n)
     program = observer.export()
-    assert sorted(graph.name for graph in program.graphs) == ["main_guidance_0_5", "main_guidance_2_0"]
+    assert sorted(graph.name for graph in program.graphs) == ["main", "main_2"]
+    x = torch.randn(3, 4)
+    for guidance in (2.0, 0.5, 3.0, 1.0, -4.0):
+        assert_same(program(x, guidance, 33.5), model(x, guidance, 33.5))
+    assert program.verify().verified
+
+
+class Rounded(Guided):
+    def forward(self, x: torch.Tensor, guidance: float = 7.5, strength: float | None = None) -> torch.Tensor:
+        return x * round(guidance) + (strength or 0.5)
+
+
+def test_of_two_floats_only_the_one_that_is_rounded_is_a_constant() -> None:
+    observer, model = InputObserver(), Rounded()
+    with observer(model):
+        for n in range(6):
+            model(torch.randn(2 + n, 4), (0.75, 2.0)[n % 2], 0.125 * (n + 1))
+    program = observer.export()
+    assert sorted(graph.name for graph in program.graphs) == ["main_guidance_0_75", "main_guidance_2_0"]
     x = torch.randn(3, 4)
     assert_same(program(x, 2.0, 33.5), model(x, 2.0, 33.5))
     with pytest.raises(RejectedCallError):

@@ -9,6 +9,7 @@ from .drawing.alike import first_of, folded, folded_rows
 from .drawing.markup import heading, listing, table
 from .errors import UsageError
 from .experiment import BlindSpot, Experiment
+from .float_range import FloatRange
 from .path import Path
 from .sizes.expression import Expression
 from .spec import Axis, ConstantSpec, OpaqueSpec
@@ -178,7 +179,8 @@ class LeafPlan:
 
     A float that changes from call to call is an input as well: ``floats`` are some of the values
     that calls had, the least and the greatest one among them. The graph takes it as a tensor of
-    float64 without dimensions.
+    float64 without dimensions. Where the model compares it with numbers, the graph takes those
+    ``between`` them alone.
 
     ``broadcast`` are dimensions that may be of size 1 in a call, where another axis of their symbol has
     its size: the graph gets the tensor expanded, and gives what the model gives.
@@ -197,6 +199,7 @@ class LeafPlan:
     opaque: OpaqueSpec | None = None
     bound: bool = False
     broadcast: tuple[int, ...] = ()
+    between: FloatRange | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -214,8 +217,12 @@ class LeafPlan:
         return type(self.floats[0].value).__name__ if self.floats else ""
 
     def takes_float(self, value: object) -> bool:
-        """True for a float of the class that calls had: a scalar of numpy is no float of Python."""
-        return isinstance(value, float) and type(value).__name__ == self.float_class
+        """True for a float of the class that calls had, in the range that the graph takes: a scalar of numpy is
+        no float of Python.
+        """
+        if not isinstance(value, float) or type(value).__name__ != self.float_class:
+            return False
+        return self.between is None or self.between.holds(float(value))
 
     @property
     def axes(self) -> tuple[tuple[Axis, Expression], ...]:
@@ -459,6 +466,8 @@ class Plan:
         lines = [
             f"{path} is a float that is an input: calls had {', '.join(map(str, leaf.floats))}."
         ]
+        if leaf.between is not None:
+            lines.append(f"The model compares it with a number: the graph takes {leaf.between}.")
         lines += self._said_of(Axis(leaf.path, None))
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
         return "\n".join(lines)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.call import Values
+from ..core.float_range import FloatRange
 from ..core.plan import LeafPlan, Plan
 
 __all__ = ["drawn_floats", "float_choices", "watched_floats"]
@@ -19,7 +20,11 @@ _LIKELY = (0.0, 1.0, 0.5, -1.0, 2.0)
 
 def watched_floats(leaf: LeafPlan) -> list[float]:
     """The values that calls had, as the plan keeps them."""
-    return [spec.value for spec in leaf.floats if isinstance(spec.value, float)]
+    return [
+        spec.value
+        for spec in leaf.floats
+        if isinstance(spec.value, float) and leaf.takes_float(spec.value)
+    ]
 
 
 def drawn_floats(leaf: LeafPlan) -> list[float]:
@@ -41,12 +46,24 @@ def drawn_floats(leaf: LeafPlan) -> list[float]:
     )
     span = high - low or abs(high) or 1.0
     beyond = (high + 1.125 * span, low - 1.0625 * span, -(high or 1.0))
-    drawn = [(gap[0] + gap[1]) / 2, *beyond, *_LIKELY, 1e-6]
+    drawn = [(gap[0] + gap[1]) / 2, *beyond, *_LIKELY, 1e-6, *_at_ends(leaf.between)]
     known = {(value, math.copysign(1.0, value)) for value in finite}
     fresh = dict.fromkeys(
         v for v in drawn if math.isfinite(v) and (v, math.copysign(1.0, v)) not in known
     )
-    return [_like(watched[0], value) for value in fresh]
+    made = (_like(watched[0], value) for value in fresh)
+    return [value for value in made if leaf.takes_float(value)]
+
+
+def _at_ends(between: FloatRange | None) -> list[float]:
+    """The floats at the ends of a range, and beside them."""
+    ends = () if between is None else (between.low, between.high)
+    return [
+        one
+        for end in ends
+        if end is not None
+        for one in (end, math.nextafter(end, -math.inf), math.nextafter(end, math.inf))
+    ]
 
 
 def float_choices(plan: Plan, *, watched: bool = True) -> list[Values]:
@@ -74,7 +91,7 @@ def _watched_and_far(leaf: LeafPlan) -> list[float]:
     return [
         *watched,
         *drawn_floats(leaf),
-        *([_like(watched[0], far)] if math.isfinite(far) else []),
+        *([one] if math.isfinite(far) and leaf.takes_float(one := _like(watched[0], far)) else []),
     ]
 
 

@@ -279,7 +279,7 @@ def _input_row(leaf: LeafPlan) -> InputRow:
         shape = ", ".join(f"{e} or 1" if dim in leaf.broadcast else str(e) for dim, e in sizes)
         kind = f"{leaf.dtype.removeprefix('torch.')}[{shape}]"
     elif leaf.is_float:
-        kind = "float"
+        kind = "float" if leaf.between is None else f"float {leaf.between}"
     else:
         kind = f"int {leaf.value}"
     return InputRow(leaf.path.code(), leaf.path.root, kind, remark)
@@ -322,7 +322,8 @@ def _needs(contract: Contract) -> list[str]:
 def _axis_rows(graph: GraphContents, leaf: LeafPlan) -> list[AxisRow]:
     if leaf.is_float:
         seen = ", ".join(map(str, leaf.floats[:3])) + (" ..." if len(leaf.floats) > 3 else "")
-        return [AxisRow(leaf.path.code(), seen, "any float", "any float")]
+        taken = "any float" if leaf.between is None else str(leaf.between)
+        return [AxisRow(leaf.path.code(), seen, "any float", taken)]
     plan = graph.plan
     fixed = {axis for axis, _, _ in graph.fixed_axes}
     rows = []

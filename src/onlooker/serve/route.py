@@ -5,6 +5,7 @@ every call.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -254,13 +255,12 @@ def checked_float(leaf: LeafPlan, value: Any) -> float:
     :raises Mismatch: for anything else, an int for instance, of which a model may make something
         else
     """
-    if not leaf.takes_float(value):
-        raise Mismatch(
-            Violation(
-                ViolationKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value))
-            )
-        )
-    return float(value)
+    if leaf.takes_float(value):
+        return float(value)
+    kind, expected = ViolationKind.TYPE, f"a {leaf.float_class}"
+    if replace(leaf, between=None).takes_float(value):
+        kind, expected = ViolationKind.RANGE, str(leaf.between)
+    raise Mismatch(Violation(kind, str(leaf.path), expected, str(spec_of(value))))
 
 
 def _place_ints(

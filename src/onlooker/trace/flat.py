@@ -179,6 +179,9 @@ class FlatRun:
         self._has_numbers = compares_numbers(lab.model, lab.subject.method)
         self.dynamic: tuple[bool, ...] = ()
         self.decided: tuple[str, ...] = ()
+        #: the symbols of floats that are inputs, and what the last trace asked of floats, with the answers
+        self.symbols_of_floats: dict[Path, str] = {}
+        self.decided_floats: tuple[tuple[Any, bool], ...] = ()
         self.has_values_of_floats = False
         self.readers: Sequence[Reader] = ()
         self.rows = WholeRows() if WHOLE_ROWS.is_part_of(request) else None
@@ -264,6 +267,11 @@ class FlatRun:
         """The leaves of the result that are tensors or symbolic numbers, for inputs by name."""
         values = self._fixed | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self._floats}
+        self.symbols_of_floats = {
+            path: str(values[path].node.expr)
+            for path in self._floats
+            if isinstance(values[path], torch.SymFloat)
+        }
         readers = self.readers = self._readers_of(inputs)
         if self._has_numbers:
             _fix_sizes(inputs.values())

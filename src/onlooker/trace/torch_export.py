@@ -57,6 +57,7 @@ from ..torch_internals.tracing import dynamo_config, lazy_graph_module
 from .dim_names import takes_names
 from .dims import dynamic_shapes
 from .flat import FlatModel, FlatRun, output_labels
+from .float_ranges import with_float_ranges
 from .generators import NoGraphError, check_generators
 from .graph import Graph
 from .graph_check import checked_floats, is_exact_elsewhere, mask_difference, mask_refusal
@@ -216,6 +217,7 @@ def _traced(
     if not is_exact:
         again = replace(request, sizes=request.sizes[-1:])  # those of the first example
         return Retry(again.unrolling(flat.loops.rolled, here=is_exact is None))
+    graph = with_float_ranges(graph, flat.symbols_of_floats, flat.decided_floats)
     graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there
     by_masks = "" if attempt.is_side else mask_difference(graph, calls, lab, condition)
@@ -479,6 +481,7 @@ def _export(
     check_decided(program, decided.symbols if decided is not None else ())
     forget_values(program)
     flat.decided = tuple(decided.lines) if decided is not None else ()
+    flat.decided_floats = tuple(decided.floats) if decided is not None else ()
     check_generators(program)
     drop_implied_bounds(program)
     take_weights_apart(program)

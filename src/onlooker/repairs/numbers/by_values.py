@@ -94,10 +94,13 @@ class UncheckedBranchError(Exception):
 
 @dataclass(slots=True)
 class DecidedValues:
-    """The decisions by values of a trace: the names of the symbols, and the lines of the model."""
+    """The decisions by values of a trace: the names of the symbols, the lines of the model, and the questions about
+    floats with their answers.
+    """
 
     symbols: set[str] = field(default_factory=set)
     lines: dict[str, None] = field(default_factory=dict)
+    floats: list[tuple[Any, bool]] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -119,6 +122,7 @@ def decided_by_values() -> Iterator[DecidedValues]:
         if found is not None:
             made.symbols.update(map(str, node.expr.free_symbols))
             made.lines[line_that_decides()] = None
+            made.floats.append((node.expr, found))
         return found
 
     def warning(message: object, *args: Any, **kwargs: Any) -> None:

@@ -55,7 +55,21 @@ def floats_are_rounded() -> Iterator[None]:
         for name in _REFLECTED:
             rounded = _rounded(f"r{name}", _with_sides_swapped(_OPERATORS[name]))
             stack.enter_context(swapped(torch.SymFloat, f"__r{name}__", rounded))
+        stack.enter_context(
+            swapped(torch.SymFloat, "__bool__", _is_not_zero(torch.SymFloat.__bool__))
+        )
         yield
+
+
+def _is_not_zero(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """What ``if t:`` asks of a number: a comparison with 0, of one that was read from a tensor."""
+
+    def is_not_zero(value: Any) -> bool:
+        symbols = _expression(value).free_symbols
+        is_read = any(str(symbol).startswith(_OF_FLOATS) for symbol in symbols)
+        return bool(value != 0) if is_read else original(value)
+
+    return is_not_zero
 
 
 def _with_sides_swapped(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,6 +66,42 @@ def test_the_graph_of_a_length_of_one_window_gives_way_to_that_of_any_length() -
     ((_, shape),) = graph.outputs.kinds
     assert shape[0] == "batch"
     assert "x_dim_1" in shape[1]
+
+
+def places(x: torch.Tensor) -> torch.Tensor:
+    sides = (torch.linspace(-1, 1, side // 2) for side in x.shape[2:])
+    return torch.stack(torch.meshgrid(*sides, indexing="ij"), -1).reshape(-1, 2)
+
+
+def table_of_places(x: torch.Tensor) -> torch.Tensor:
+    table = torch.arange(32.0).reshape(1, 2, 4, 4)
+    return nn.functional.interpolate(table, size=(x.shape[2] // 4, x.shape[3] // 4)).flatten(2)
+
+
+class OfSides(nn.Module):
+    """Makes a tensor of the sides of an image alone."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x) + 0 * x.mean()
+
+
+@pytest.mark.parametrize("function", [places, table_of_places])
+def test_converters_get_shapes_of_general_sides(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    # where a quarter of a side is 1, torch has it as a number; the graph of such a trace is right for all sides
+    observer, model = InputObserver(), OfSides(function)
+    with observer(model):
+        for rows, height, width in ((2, 16, 16), (1, 24, 20)):
+            model(torch.randn(rows, 3, height, width))
+    program = observer.export()
+    ((_, shape),) = program.graphs[0].outputs.kinds
+    assert "x_dim_2" in "".join(shape)
+    assert "x_dim_3" in "".join(shape)
+    for one in (program, program.to("onnx"), program.to("openvino")):
+        assert one.verify().verified, one.tally.summary
 
 
 def traced(model: nn.Module, *sizes: tuple[int, int], **options: Any) -> tuple[Program, int]:

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, OutputSpec
 from torch.fx import Graph, GraphModule, Node, map_arg
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from .fake_tensors import mode_of
+from .tracing import enable_python_dispatcher
 
 __all__ = [
     "add_up_sums",
@@ -30,6 +32,7 @@ __all__ = [
     "placeholders_of",
     "replace_for_others",
     "with_module",
+    "with_shapes_of",
 ]
 
 
@@ -133,6 +136,30 @@ def with_module(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
         return program._update(module, signature, **changed)
+
+
+def with_shapes_of(
+    program: torch.export.ExportedProgram, other: torch.export.ExportedProgram
+) -> torch.export.ExportedProgram | None:
+    """A program whose tensors have the shapes that they have for the inputs of another trace of the same model;
+    None where these inputs are others, or tell nothing of them.
+    """
+    inputs, mode = placeholders_of(other), mode_of(nodes_of(other))
+    are_alike = list(inputs) == list(placeholders_of(program))
+    if not are_alike or mode is None or any(map(_has_own_sizes, nodes_of(program))):
+        return None
+    module = copied_module(program)
+    values = [node.meta["val"] for node in inputs.values()]
+    with enable_python_dispatcher():  # as in a trace: kernels of C++ take no symbols
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*values)
+    made = with_module(program, module)
+    made._range_constraints = dict(other.range_constraints)
+    return made
+
+
+def _has_own_sizes(node: Node) -> bool:
+    """True for an operator whose result has sizes that no input has, and one that runs a graph of its own."""
+    return bool(node.meta.get("unbacked_bindings")) or node.op == "get_attr"
 
 
 def modules_of(program: torch.export.ExportedProgram) -> list[GraphModule]:

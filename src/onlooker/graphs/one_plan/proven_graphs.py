@@ -24,16 +24,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
 
 from ...contract.places import formulas_of
 from ...core.contract import Constraint, Contract, Origin, Region, Way
 from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
-from ...proofs.exported_sizes import sizes_in_plan
+from ...proofs.exported_sizes import output_kinds, read_sizes, sizes_in_plan
 from ...proofs.path_condition import proofs_of
 from ...proofs.same_graph import Comparison
 from ...repairs.not_tracing import NOT_TRACING
+from ...torch_internals.graph_modules import with_shapes_of
 from ...trace.dim_names import with_bounds
 from ...trace.graph import Graph
 from ...trace.torch_export import Traced, traced_at
@@ -149,7 +151,7 @@ class ProvenGraphs:
         sizes of what it computes: a window of 6 makes a length of 6 a number, and one of 20 none.
         """
         return (
-            len(traced.graph.fixed_axes) < len(known.graph.fixed_axes)
+            _n_numbers(traced) < _n_numbers_in(known)
             and _are_within(known.fixed, fixed)
             and self._is_right_for(traced.graph, known.traces)
         )
@@ -203,6 +205,8 @@ class ProvenGraphs:
         """Puts a graph that is right wherever a known one is, and for its own sizes, in its place."""
         graph = replace(traced.graph, plan=replace(traced.graph.plan, name=known.graph.name))
         graph = _with_marks_of(graph, known.graph)
+        if fixed == known.fixed and _n_numbers(traced) > _n_numbers_in(known):
+            graph = _with_shapes_of(graph, known.graph)
         moved = [
             self._region(
                 graph,
@@ -334,6 +338,45 @@ class ProvenGraphs:
 def _with_marks_of(graph: Graph, other: Graph) -> Graph:
     """The graph with what the model reads in the trace of another one too."""
     return replace(graph, marks={**other.marks, **graph.marks})
+
+
+def _n_numbers(traced: Traced) -> int:
+    """Counts the expressions of sizes that are a number in a trace: ``side // 2`` is 1 for sides of 2 and 3."""
+    atoms = traced.condition.atoms.values()
+    n_equal = sum(isinstance(atom.condition, sympy.Eq) for atom in atoms)
+    return n_equal + len(traced.graph.fixed_axes)
+
+
+def _n_numbers_in(known: ProvenGraph) -> int:
+    """Counts the numbers in the trace that gave a graph its shapes."""
+    program = known.graph.artifact
+    own = (_n_numbers(traced) for traced in known.traces if traced.graph.artifact is program)
+    return next(own, 0)
+
+
+def _with_shapes_of(graph: Graph, other: Graph) -> Graph:
+    """The graph with the shapes that its tensors have in a trace of more general sizes: converters read them. The
+    graph as it is where that cannot be told.
+    """
+    try:
+        program = with_shapes_of(graph.artifact, other.artifact)
+    except Exception as error:  # an operator decides by sizes that the other trace has
+        logger.debug("%s has the shapes of its own trace: %s", graph.name, error)
+        return graph
+    if program is None:
+        return graph
+    sizes, ranges = read_sizes(program, graph.plan, graph.names)
+    kinds = output_kinds(program, graph.plan, graph.names)
+    return replace(
+        graph,
+        artifact=program,
+        outputs=replace(graph.outputs, kinds=kinds),
+        sizes=other.sizes,
+        example=other.example,
+        exported_sizes=sizes,
+        ranges=ranges,
+        run=runner_on_demand(program, tuple(graph.names.values()), as_traced=True),
+    )
 
 
 def _are_within(fixed: Sizes, others: Sizes) -> bool:

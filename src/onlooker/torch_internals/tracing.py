@@ -4,9 +4,15 @@ compiler.
 
 from __future__ import annotations
 
+import contextlib
+import operator
+from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from .needed import needed
+from .sizes import FloatTrueDiv, IntTrueDiv, ToFloat
 
 with needed("traces"):
     from torch import _decomp as decomp
@@ -38,10 +44,27 @@ __all__ = [
     "inner_environment",
     "lazy_graph_module",
     "proxy_tensor",
+    "quotients_recorded",
     "refs",
     "scan_op",
     "trace_environment",
 ]
+
+
+@contextlib.contextmanager
+def quotients_recorded() -> Iterator[None]:
+    """Inside the block a trace records quotients of sizes that were computed where it records nothing, as ``1 - 1 / n``
+    in a step of a loop: torch does so for sums and products alone.
+    """
+    known: dict[Any, Any] = getattr(proxy_tensor, "_sympy_handlers", dict)()  # not in torch 2.10
+    made = {IntTrueDiv: operator.truediv, FloatTrueDiv: operator.truediv, ToFloat: torch.sym_float}
+    new = {kind: function for kind, function in made.items() if kind not in known}
+    known.update(new)
+    try:
+        yield
+    finally:
+        for kind in new:
+            del known[kind]
 
 
 def trace_environment() -> Any:

@@ -20,7 +20,7 @@ import torch
 from ...torch_internals.fake_tensors import give_value, has_values, is_fake, value_beside
 from ...torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ...torch_internals.sizes import expression_of, size_of, statically_known_true
-from ...torch_internals.tracing import scan_op
+from ...torch_internals.tracing import quotients_recorded, scan_op
 from .loop_results import LoopResults, one_after_another
 from .step_numbers import NumberOrigin, StepSize, demanded
 from .step_recorder import Blanks
@@ -36,6 +36,7 @@ from .steps import (
     grows,
     leaves_of,
     mapped,
+    number_as_tensor,
 )
 
 __all__ = ["roll"]
@@ -345,9 +346,7 @@ class _Step:
         self.stays: dict[Any, Any] = {}
         for operation in self.operations.values():
             for one in leaves_of(operation.arguments, (Outer, Size)):
-                self.stays.setdefault(
-                    one, _traced(one.tensor) if isinstance(one, Outer) else one.value
-                )
+                self.stays.setdefault(one, _given(one))
             numbers += leaves_of(operation.arguments, StepSize)
         for one in numbers:
             self.stays |= {Size(str(symbol), size): size for symbol, size in one.sizes.items()}
@@ -374,6 +373,16 @@ class _Step:
                 results = leaves_of(result, torch.Tensor) or leaves_of(result, kinds)
                 known.results |= {(number, leaf): one for leaf, one in enumerate(results)}
         return known
+
+
+def _given(one: Outer | Size) -> Any:
+    """What a scan gives to each step: a float as a tensor, since it takes no others."""
+    if isinstance(one, Outer):
+        return _traced(one.tensor)
+    if not isinstance(one.value, torch.SymFloat):
+        return one.value
+    with quotients_recorded():
+        return number_as_tensor(one.value, torch.float64)
 
 
 class StepValues:

@@ -69,6 +69,7 @@ from .steps import (
     leaves_of,
     mapped,
     name_of,
+    number_as_tensor,
     writes,
 )
 from .written_states import WrittenStates, result_of_write
@@ -99,6 +100,12 @@ _OF_NUMBERS = frozenset(
         *("lt", "le", "gt", "ge", "eq", "ne"),
     }
 )
+#: those that compute the same of a number and of a tensor of it, in these dtypes
+_OF_FLOATS = frozenset(
+    {*("add", "radd", "sub", "rsub", "mul", "rmul", "div", "truediv", "masked_fill")}
+    | {"lt", "le", "gt", "ge", "eq", "ne"}
+)
+_EXACT_FLOATS = frozenset({torch.float32, torch.float64})
 #: the smaller and the greater of two sizes, as Python finds it
 _EXTREMES = {torch.sym_min: SMALLER, torch.sym_max: GREATER}
 #: a step reads what was computed at most so many steps before: each is a state of the scan
@@ -310,7 +317,9 @@ class StepRecorder:
         if isinstance(value, (list, tuple)):
             parts = [self._stacked(loop, one) for one in value]
             return self._compute(loop, torch.stack, (parts,), {})
-        kind = torch.float64 if isinstance(value, (float, torch.SymFloat)) else torch.int64
+        if isinstance(value, torch.SymFloat):
+            return self._compute(loop, number_as_tensor, (value, torch.float64), {})
+        kind = torch.float64 if isinstance(value, float) else torch.int64
         return self._compute(loop, torch.full, ((), value), {"dtype": kind})
 
     def _with_numbers(self, loop: Loop, key: Any) -> Any:
@@ -378,6 +387,7 @@ class StepRecorder:
     def _compute(
         self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        args, kwargs = self._with_float_tensors(loop, func, args, kwargs)
         arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
         operation = Operation(func, arguments)
         if operation.writes and self._shapes_of(loop, operation) is not None:
@@ -403,6 +413,30 @@ class StepRecorder:
             if not operation.writes and given.isdisjoint(map(id, results)):
                 self._remember(loop, result)
         return result
+
+    def _with_float_tensors(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with a tensor for each float that is no constant, as of an argument of the model or of a
+        size: beside a tensor it is a number of the same dtype.
+
+        :raises NotRolledError: where a function wants the number itself
+        """
+        if func is number_as_tensor or not leaves_of((args, kwargs), torch.SymFloat):
+            return args, kwargs
+        tensors = [one for one in leaves_of((args, kwargs), torch.Tensor) if not one.is_complex()]
+        dtypes = {one.dtype for one in tensors if one.is_floating_point()}
+        is_plain = name_of(func).strip("_") in _OF_FLOATS and not kwargs
+        if not is_plain or len(dtypes) != 1 or not dtypes <= _EXACT_FLOATS:
+            raise loop.refused(f"{name_of(func)} has a float that is no constant")
+        (dtype,) = dtypes
+
+        def tensor(leaf: Any) -> Any:
+            is_float = isinstance(leaf, torch.SymFloat)
+            return self._compute(loop, number_as_tensor, (leaf, dtype), {}) if is_float else leaf
+
+        found: tuple[Any, ...] = mapped(args, tensor)
+        return found, kwargs
 
     def _without_values(self, leaf: Any) -> Any:
         value = self._results.value(leaf)

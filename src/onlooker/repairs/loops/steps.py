@@ -40,6 +40,7 @@ __all__ = [
     "leaves_of",
     "mapped",
     "name_of",
+    "number_as_tensor",
     "writes",
 ]
 
@@ -402,6 +403,13 @@ def writes(func: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
         return name in _WRITING
     inplace = kwargs.get("inplace", False)
     return name.endswith("_") or "out" in kwargs or inplace not in (False, Constant(bool, False))
+
+
+def number_as_tensor(number: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A number as a tensor without dimensions: a scan gives it to each step as one of float64."""
+    if isinstance(number, torch.Tensor):
+        return number.to(dtype)
+    return torch.full((), number, dtype=dtype)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -106,11 +106,16 @@ def _is_simplified(name: str, result: Any, left: Any, right: Any) -> bool:
     if found.free_symbols != symbols:
         return True
     if name in ("add", "radd"):
-        return set(found.args) != {one, other}
+        return _terms(found.args) != _terms((one, other))
     if name in ("sub", "rsub"):
         one, other = (one, -other) if name == "sub" else (-one, other)
-        return set(found.args) != {one, other}
+        return _terms(found.args) != _terms((one, other))
     return name in _COMPARISONS and not one.free_symbols.isdisjoint(other.free_symbols)
+
+
+def _terms(terms: Iterable[Any]) -> set[Any]:
+    """The terms of a sum: ``1`` and ``1.0`` are one number."""
+    return {float(term) if term.is_number else term for term in terms}
 
 
 def _expression(value: Any) -> Any:

@@ -194,7 +194,6 @@ ATTACKS = {
     "operator of Python": node(target="_operator.call"),
     "operator with a caller": node(target="_operator.methodcaller"),
     "operator that reads files": node(target="torch.ops.aten.from_file.default"),
-    "operator of others": node(target="torch.ops.mylib.run.default"),
     "higher-order": node(target="torch.ops.higher_order.triton_kernel_wrapper_functional"),
     "hub": node(target="torch.hub.load"),
     "through a namespace": node(target="torch.ops.aten.__class__"),
@@ -247,6 +246,12 @@ def test_a_graph_that_would_run_code_is_refused_before_torch_sees_it(folder, att
     assert not Path(CANARY).exists()
 
 
+def test_an_operator_of_others_is_refused_before_torch_sees_it(folder, monkeypatch):
+    with_graph(folder, node(target="torch.ops.mylib.run.default"))
+    monkeypatch.setattr("torch._export.serde.serialize.deserialize", lambda *args: pytest.fail("torch saw it"))
+    refuses(folder, "foreign-operator", "main.pt2")
+
+
 def test_a_pickle_in_a_graph_is_never_read(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     evil = pickle.dumps(Opens(str(tmp_path / CANARY)))
@@ -284,7 +289,7 @@ def test_an_operator_of_others_is_called_when_it_is_allowed(tmp_path):
         model(torch.zeros(2, 3))
         model(torch.zeros(4, 3))
     observer.export().save(tmp_path / "p")
-    refuses(tmp_path / "p", "file-damaged", "torch.ops.keeptest.double")
+    refuses(tmp_path / "p", "foreign-operator", "torch.ops.keeptest.double")
     loaded = onlooker.load(tmp_path / "p", operators=("keeptest",))
     assert torch.equal(loaded(torch.ones(5, 3)), torch.full((5, 3), 2.0))
 

@@ -48,6 +48,21 @@ def of_sizes(x: torch.Tensor) -> list[torch.Tensor]:
     return [*shifted, *powers, places % length, x % length, x * length**-0.5]
 
 
+DOWN, UP = rand(4, 3, 3, 3), rand(4, 3, 3, 3) + 1
+
+
+def to_its_size(x: torch.Tensor) -> torch.Tensor:
+    """Every second row and column, and all of them again: at their ends are as many as an odd side wants."""
+    small = functional.conv2d(x, DOWN, stride=2, padding=1)
+    added = [one - (2 * part - 1) for one, part in zip(x.shape[2:], small.shape[2:], strict=True)]
+    return functional.conv_transpose2d(small, UP, None, 2, 1, added)
+
+
+def rows_to_their_size(x: torch.Tensor) -> torch.Tensor:
+    small = functional.conv1d(x, DOWN[..., 0], stride=4)
+    return functional.conv_transpose1d(small, UP[..., 1], UP[0, :, 2, 2], 4, 0, x.shape[2] - 4 * small.shape[2] + 1)
+
+
 def positions(x: torch.Tensor) -> torch.Tensor:
     """Relative positions, from the furthest on the right to the furthest on the left."""
     length = x.shape[1]
@@ -126,6 +141,16 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
     "numbers made of sizes": (of_sizes, images((2, 7), (3, 5)), images((1, 12), (4, 1))),
     "a guard with a float": (positions, images((2, 7), (3, 5)), images((1, 12))),
     "a spectrogram and back": (speech, images((2, 400), (3, 533)), images((1, 700))),
+    "a transposed convolution to a size": (
+        to_its_size,
+        images((2, 3, 8, 9), (1, 3, 11, 12), (3, 3, 14, 15)),
+        images((2, 3, 20, 21), (1, 3, 9, 16)),
+    ),
+    "a transposed convolution of rows to a size": (
+        rows_to_their_size,
+        images((2, 3, 16), (1, 3, 21), (2, 3, 18)),
+        images((3, 3, 31), (1, 3, 12)),
+    ),
     "an image twice as large": (
         lambda x: functional.interpolate(x, scale_factor=2, mode="bicubic"),
         images((2, 3, 10, 12), (1, 3, 8, 8)),
@@ -190,3 +215,24 @@ def test_attention_of_every_form_is_converted_in_older_and_newer_opsets(name: st
     assert str(program.graphs[0].artifact.graph) == before
     for args in unseen:
         torch.testing.assert_close(converted(*args), model(*args), atol=1e-5, rtol=1e-5)
+
+
+class Described(torch.nn.Module):
+    """Says in words how long its argument is, beside the number itself."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"twice": x * 2, "length": x.shape[1], "said": f"length {x.shape[1]}"}
+
+
+def test_a_number_beside_its_text_is_a_result_at_the_sizes_of_calls() -> None:
+    pytest.importorskip("onnxruntime")
+    model, observer = Described(), InputObserver()
+    with observer(model):
+        for shape in ((5, 4), (6, 3)):
+            model(rand(*shape))
+    program = observer.export(to="onnx")
+    assert program.verify().verified
+    found = program(rand(2, 3))
+    assert (found["length"], found["said"]) == (3, "length 3")
+    sizes = [graph.artifact.model.graph.inputs[0].shape[1] for graph in program.graphs]
+    assert sorted(sizes) == [3, 4]

@@ -570,6 +570,38 @@ def _are_masks(x: Any, y: Any, alpha: Any = 1) -> bool:
     return all(isinstance(one, torch.Tensor) and one.dtype is torch.bool for one in (x, y))
 
 
+def _has_sizes_beyond(*args: Any) -> bool:
+    """True for a transposed convolution of which sizes say how many places are added at the ends."""
+    added = args[5] if len(args) > 5 else ()
+    return any(isinstance(one, torch.SymInt) for one in added)
+
+
+def _cut_at_the_ends(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A transposed convolution with the most places at its ends, of which those are cut that sizes leave out."""
+
+    def cut(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: list[int],
+        padding: list[int],
+        added: list[Any],
+        groups: int = 1,
+        dilation: Sequence[int] = (1,),
+    ) -> torch.Tensor:
+        n_dims = x.ndim - 2
+        widths = [
+            [*values] * (n_dims if len(values) == 1 else 1) for values in (stride, dilation, added)
+        ]
+        most = [max(step, gap) - 1 for step, gap in zip(*widths[:2], strict=True)]
+        whole = operator(x, weight, bias, stride, padding, most, groups, list(dilation))
+        for dim, (greatest, one) in enumerate(zip(most, widths[2], strict=True), 2):
+            whole = whole.narrow(dim, 0, whole.shape[dim] - (greatest - one))
+        return whole
+
+    return cut
+
+
 #: operator of torch -> the function of other operators that does the same
 TAKEN_APART: dict[Any, Callable[..., Any]] = {
     **{operator: Sometimes(is_real, function) for operator, function in MATRICES.items()},
@@ -595,6 +627,14 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.bincount.default: _counts,
     _aten.bucketize.Tensor: _buckets,
     _aten.cdist.default: _distances,
+    **{
+        operator: Sometimes(_has_sizes_beyond, _cut_at_the_ends(operator))
+        for operator in (
+            _aten.conv_transpose1d.default,
+            _aten.conv_transpose2d.input,
+            _aten.conv_transpose3d.input,
+        )
+    },
     _aten.copysign.Tensor: _with_sign,
     _aten.cross_entropy_loss.default: Sometimes(
         lambda scores, target, *rest: target.is_floating_point() or any(rest[3:]),

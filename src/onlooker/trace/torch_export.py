@@ -396,6 +396,13 @@ def _refused(
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     packed = _packed_weights(lab.model) if refusal is not None else ""
+    scripted = packed.rpartition(".")[0] if packed.endswith("._c") else ""
+    if scripted:
+        return ExportError(
+            f"{what} has a part in TorchScript, {scripted}, which torch.export does not read.",
+            slug="packed-weights",
+            hint="Watch the model with the module itself there, as it was before torch.jit.script or trace.",
+        )
     if packed:
         return ExportError(
             f"{what} has weights in an object of C++, {packed}, which torch.export does not read.",

@@ -40,13 +40,17 @@ class Effects:
         held = HeldTree(open_arguments(copies))
         result = self.subject.try_out(given, copies)
         returned = {id(leaf) for leaf in result.leaves}
+        given_back = {changed.name for changed in self.subject.changed}  # beside the result
         self._run = (
             given,
             {
                 effect.place: effect.after
                 for effect in held.effects(open_arguments(copies))
                 if isinstance(effect.after, torch.Tensor)
-                and (effect.is_write or id(effect.after) not in returned)
+                and (
+                    id(effect.after) not in returned
+                    or (effect.is_write and effect.place.root not in given_back)
+                )
             },
         )
         return result

@@ -9,17 +9,26 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.export.graph_signature import TensorArgument
 
 from ...core.errors import ExportError, UsageError
 from ...patches.swap import swapped
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
 from ...torch_internals.fake_tensors import mode_of
-from ...torch_internals.graph_modules import changed_graphs, nodes_of
+from ...torch_internals.graph_modules import (
+    called,
+    changed_graphs,
+    copied_module,
+    nodes_of,
+    with_module,
+)
+from ...torch_internals.sizes import statically_known_true
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..exact_numbers import long_ints_compared, means_of_no_numbers
@@ -182,7 +191,7 @@ def convert_graph(
         program = with_packed_weights(graph.artifact)
         if program is not graph.artifact:
             mark_packed_matrices(program)
-        program = with_result_to_check(take_apart(program))
+        program = with_result_to_check(_with_tensors_of_numbers(take_apart(program)))
         with (
             _quiet(),
             torch.no_grad(),
@@ -228,6 +237,37 @@ def convert_graph(
         got = "nothing" if converted is None else f"opset {opset_of(converted.model)}"
         raise _refused(graph, f"opset {opset} was asked for, and the converter gave {got}")
     return converted
+
+
+def _with_tensors_of_numbers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with a tensor for each result that is one number at all of its sizes: torch's converter traces it
+    anew, and wants a value of the graph there.
+    """
+    specs = program.graph_signature.output_specs
+    numbers = list(map(_number, program.graph.output_node().args[0]))
+    if all(number is None for number in numbers):
+        return program
+    module = copied_module(program)
+    output = module.graph.output_node()
+    given: Any = output.args[0]
+    results, found = list(given), list(specs)
+    for place, number in enumerate(numbers):
+        if number is not None:
+            kind = {"dtype": torch.float64 if type(number) is float else torch.int64}
+            with module.graph.inserting_before(output):
+                made = called(module.graph, torch.ops.aten.full.default, [], number, **kind)
+            results[place] = made
+            found[place] = replace(specs[place], arg=TensorArgument(name=made.name))
+    output.args = (tuple(results),)
+    return with_module(program, module, outputs=found)
+
+
+def _number(result: Any) -> int | float | None:
+    """The number that a result is at all sizes; None for another one."""
+    value = result.meta.get("val") if isinstance(result, torch.fx.Node) else result
+    if isinstance(value, torch.SymInt) and statically_known_true(value == value.node.hint):
+        return int(value.node.hint)
+    return value if type(value) in (bool, int, float) else None
 
 
 def _reason(error: BaseException) -> str:

@@ -69,13 +69,18 @@ def _sizes(shape: Any, traced: Sequence[str] | None) -> list[int | str | None] |
     if shape is None:
         own: list[int | str | None] | None = None if traced is None else [None] * len(traced)
     else:
-        own = [size if isinstance(size, int) else size.value for size in shape]
+        own = [size if isinstance(size, int) else _number(size.value) for size in shape]
     if own is None or traced is None or len(traced) != len(own):
         return own
     for dim, text in enumerate(traced):
         if own[dim] is None and text != "?":
-            own[dim] = int(text) if text.isdigit() else text
+            own[dim] = _number(text)
     return own
+
+
+def _number(size: str | None) -> int | str | None:
+    """A size, which is a number where the condition of a graph makes it one."""
+    return int(size) if size is not None and size.isdigit() else size
 
 
 def _inputs_of(converted: Any, graph: Graph, names: Names) -> list[str]:

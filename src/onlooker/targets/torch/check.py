@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ...core.errors import SavedFileError
 from ...disk.text import damaged
 from ...torch_internals.operators import OpOverload, OpOverloadPacket
 
@@ -177,6 +178,8 @@ def _is_of_input(node: ast.expr) -> bool:
 
 #: the operators that a folder may call; others have to be allowed by whoever loads it
 NAMESPACES = ("aten", "prims", "quantized_decomposed", "torchvision", "transformers")
+#: where a document names an operator
+_OF_OPERATORS = frozenset({"target", "as_operator"})
 #: the operators that hold graphs, and call nothing else
 _HIGHER = re.compile(
     "associative_scan|auto_functionalized(_v2)?|cond|flex_attention|invoke_subgraph|map_impl|scan|strict_mode"
@@ -221,7 +224,7 @@ def check_program(document: Any, where: str, operators: Collection[str] = ()) ->
 
     ``operators`` are further namespaces of operators.
 
-    :raises SavedFileError: ``file-damaged``
+    :raises SavedFileError: ``file-damaged``, ``foreign-operator``
     """
     _Check(where, frozenset({*NAMESPACES, *operators})).visit("", document)
 
@@ -253,6 +256,9 @@ class _Check:
         """Checks what stands under a key; items of a list stand under the key of the list."""
         if isinstance(value, str):
             if not self.rules.get(key, _is_name)(value):
+                found = _OP.fullmatch(value) if key in _OF_OPERATORS else None
+                if found is not None and found[1] not in (*self.namespaces, "higher_order"):
+                    raise _of_another_library(self.where, value, found[1])
                 raise damaged(
                     self.where,
                     f"{value[:100]!r} cannot be {key or 'the program'} of a program of tensors",
@@ -293,6 +299,19 @@ class _Check:
             and name not in _NEVER
             and _is_registered(namespace, name, overload)
         )
+
+
+def _of_another_library(where: str, operator: str, namespace: str) -> SavedFileError:
+    """The refusal of a program with an operator that whoever loads it has not allowed."""
+    return SavedFileError(
+        f"{where}: it calls {operator[:100]}, an operator that is not torch's own, which loading a program allows"
+        " by name alone.",
+        slug="foreign-operator",
+        hint=(
+            f"If you trust it, import the library that defines it: onlooker.load(directory,"
+            f' operators=("{namespace}",)).'
+        ),
+    )
 
 
 def _is_registered(namespace: str, name: str, overload: str | None) -> bool:

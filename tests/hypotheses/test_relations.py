@@ -454,6 +454,39 @@ def test_images_of_a_list_whose_sizes_agreed_by_chance_have_sizes_of_their_own()
     assert not [relation for relation in plan.relations if relation.family == "offset"]
 
 
+class MaskedRows(torch.nn.Module):
+    """Rows of numbers, and a mask that some calls leave out."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x.relu() if mask is None else x.relu() * mask
+
+
+def test_a_mask_that_some_calls_leave_out_does_not_tie_the_length_to_the_batch() -> None:
+    observer, model = InputObserver(), MaskedRows()
+    with observer(model):
+        model(torch.randn(2, 8))
+        model(torch.randn(3, 12), torch.ones(3, 12))
+    (plan,) = observer.plans()
+    assert set(shapes(plan).values()) == {"batch, sequence"}
+
+
+class Inverse(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x)
+
+
+def test_matrices_of_other_sizes_have_an_inverse() -> None:
+    observer, model = InputObserver(), Inverse()
+    torch.manual_seed(0)
+    with observer(model):
+        model(torch.randn(2, 3, 3))
+        model(torch.randn(1, 4, 4))
+    program = observer.export()
+    assert program.verify().verified, program.tally.summary
+    x = torch.randn(5, 6, 6)
+    torch.testing.assert_close(program(x), model(x))
+
+
 class Masked(torch.nn.Module):
     """Images and masks of the same sides, as two of ``*args``."""
 

@@ -138,8 +138,8 @@ class Relations(Family):
         nothing can stand in.
         """
         fills = self._draft.fills
-        found = [fills[axis.path] for axis in doubt.moved if axis.path in fills]
-        return any(fill.kind in ("ones", "zeros") for fill in found)
+        found = [fills.get(axis.path) for axis in doubt.moved]
+        return all(fill is not None and fill.kind in ("ones", "zeros") for fill in found)
 
     def _plan(self, table: Table, exclusions: Exclusions | None) -> Plan:
         draft = self._draft

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+
+import torch
 
 from ..core.call import Values
 from ..core.errors import ExportError
@@ -21,6 +23,7 @@ from ..infer.sizes import (
     nearly_alike_sizes,
 )
 from ..materialise.arguments import Calls, leaf_values
+from ..materialise.other_values import redrawn
 from ..materialise.room import with_room
 from .lab import Lab, SpentError
 from .small_sizes import representative
@@ -68,6 +71,20 @@ def _no_larger(calls: Calls, choices: Iterable[Sizes]) -> Iterator[Sizes]:
         yield choice
 
 
+def _values_at(calls: Calls, sizes: Sizes, refusals: Sequence[Exception]) -> Iterator[Values]:
+    """Values at some sizes, until one is taken: grown from those of calls, repeated, and drawn anew where the last one
+    was refused as a matrix, since rows that repeat have no inverse.
+    """
+    grown = calls.values(sizes)
+    yield grown
+    yield calls.values(sizes, varied=False)
+    no_inverse = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # it has no type
+    if refusals and isinstance(refusals[-1], no_inverse):
+        drawn = redrawn(calls, grown, beyond=True, seed=0)
+        if drawn is not None:
+            yield drawn
+
+
 def find_example(
     calls: Calls,
     lab: Lab,
@@ -86,7 +103,7 @@ def find_example(
     :raises SpentError: for an experiment, when the budget has ended
     """
     plan = calls.plan
-    refusal: Exception | None = None
+    refusals: list[Exception] = []
     if choices is None and necessary:
         choices = sizes_of_trace(calls, lab)
         if _is_large(calls, lab):
@@ -95,8 +112,7 @@ def find_example(
         choices = representative(calls, lab, example_sizes(plan))
     for sizes in choices:
         why = f"an example at {listed(sizes)}"
-        for varied in (True, False):
-            values = calls.values(sizes, varied=varied)
+        for values in _values_at(calls, sizes, refusals):
             try:
                 arguments = calls.arguments_of(values)
                 if shapes_only:
@@ -106,10 +122,11 @@ def find_example(
             except SpentError:
                 raise
             except Exception as error:
-                refusal = error
+                refusals.append(error)
                 logger.debug("sizes %s are refused by the model: %s", sizes, error)
             else:
                 return Example(sizes, values, result)
+    refusal = refusals[-1] if refusals else None
     names = ", ".join(symbol_names(plan)) or "this call"
     raise ExportError(
         f"The model refuses every choice of general sizes for {names}; "

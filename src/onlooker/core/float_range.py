@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["FloatRange"]
@@ -44,10 +43,6 @@ class FloatRange:
     def _highs(self, other: FloatRange) -> list[tuple[float, bool]]:
         """Returns the upper ends, each with True where it belongs: the stricter ones are smaller."""
         return [(one.high, one.has_high) for one in (self, other) if one.high is not None]
-
-    def of(self, values: Iterable[float]) -> list[float]:
-        """Returns those of some floats that are in the range."""
-        return [value for value in values if self.holds(value)]
 
     def __str__(self) -> str:
         if self.low is not None and self.low == self.high:

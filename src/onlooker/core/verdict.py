@@ -157,7 +157,7 @@ class Tally:
     program refuses them, as it should. They are no checks. ``left_out`` is the number of trials that
     were not made, since each run of a large model is long. ``blocked`` are graphs that cannot be
     run here, each with the reason: nothing was tried then. ``reach`` says which sizes were tried.
-    ``numbers`` are the axes that calls changed and of which the graphs take the watched sizes alone.
+    ``watched_alone`` are the axes that calls changed and of which the graphs take the watched sizes alone.
     ``drawn`` are trials in which the model draws random numbers and the program draws others of its
     own: their shapes alone were compared, and they are no checks. ``distances`` are those of a program
     of another ``precision`` than its model, output by output: its floats are judged by these.
@@ -183,7 +183,7 @@ class Tally:
     'not verified: 1 of 2 trials failed'
     >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), precision="int8").verdict
     'verified as int8'
-    >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), numbers=("x.shape[1]",)).verdict
+    >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), watched_alone=("x.shape[1]",)).verdict
     'serves the watched sizes of x.shape[1] alone: verified'
     """
 
@@ -195,7 +195,7 @@ class Tally:
     drawn: tuple[str, ...] = ()
     precision: str = ""
     distances: tuple[OutputDistance, ...] = ()
-    numbers: tuple[str, ...] = ()
+    watched_alone: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         if not self.checks:
@@ -212,7 +212,7 @@ class Tally:
             self.drawn + other.drawn,
             self.precision or other.precision,
             self.distances + other.distances,
-            tuple(dict.fromkeys((*self.numbers, *other.numbers))),
+            tuple(dict.fromkeys((*self.watched_alone, *other.watched_alone))),
         )
 
     @property
@@ -238,8 +238,8 @@ class Tally:
     @property
     def _lead(self) -> str:
         """The beginning of the verdict: the sizes that it speaks of, where these are not all."""
-        if self.numbers and self.reach is not Reach.WATCHED_SERVED:
-            return f"serves the watched sizes of {_named(self.numbers)} alone: "
+        if self.watched_alone and self.reach is not Reach.WATCHED_SERVED:
+            return f"serves the watched sizes of {_named(self.watched_alone)} alone: "
         return _LEADS[self.reach]
 
     @property

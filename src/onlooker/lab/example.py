@@ -72,8 +72,8 @@ def _no_larger(calls: Calls, choices: Iterable[Sizes]) -> Iterator[Sizes]:
 
 
 def _values_at(calls: Calls, sizes: Sizes, refusals: Sequence[Exception]) -> Iterator[Values]:
-    """Values at some sizes, until one is taken: grown from those of calls, repeated, and drawn anew where the last one
-    was refused as a matrix, since rows that repeat have no inverse.
+    """Values at some sizes, until one is taken: grown from those of calls, repeated, and drawn anew where the last
+    refusal is of a matrix, since rows that repeat have no inverse.
     """
     grown = calls.values(sizes)
     yield grown
@@ -122,11 +122,11 @@ def find_example(
             except SpentError:
                 raise
             except Exception as error:
-                refusals.append(error)
+                refusals[:] = [error]  # one of them, since each holds the tensors of its run
                 logger.debug("sizes %s are refused by the model: %s", sizes, error)
             else:
                 return Example(sizes, values, result)
-    refusal = refusals[-1] if refusals else None
+    refusal = next(iter(refusals), None)
     names = ", ".join(symbol_names(plan)) or "this call"
     raise ExportError(
         f"The model refuses every choice of general sizes for {names}; "

@@ -33,8 +33,6 @@ __all__ = ["Lab", "SpentError"]
 
 logger = logging.getLogger(__name__)
 
-#: operators may give so many numbers, and so many times those of another run: 1 GB of floats
-_MOST_NUMBERS, _MOST_TIMES = 2**28, 4
 #: of the text of an error of the model so much is written down
 _LONGEST = 300
 
@@ -106,13 +104,13 @@ class Lab(CountedRuns, Record):
         """The numbers that the operators of a run of the model give, estimated; 0 before the first run."""
         return self._work.numbers_of(values)
 
-    def is_too_large(self, arguments: Arguments, values: Values, *, why: str) -> bool:
-        """True for a call in which operators give many more numbers than for known ``values``, so that there may
-        be no memory for them; as far as a run without values tells.
+    def numbers_without_values(self, arguments: Arguments, *, why: str) -> int:
+        """The numbers that operators give in a run on tensors without values, as far as there is one: what memory a
+        run would want.
         """
         with CountedWork() as work, contextlib.suppress(Exception):
             self.run_fake_within(arguments, contextlib.nullcontext(), why=why)
-        return bool(work.numbers > max(_MOST_NUMBERS, _MOST_TIMES * self.numbers_of(values)))
+        return int(work.numbers)
 
     def is_dear(self, values: Values) -> bool:
         """True for a run of the model that takes longer than one without floats."""

@@ -407,7 +407,7 @@ def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
     writes = getattr(
         getattr(graph.artifact, "graph_signature", None), "user_inputs_to_mutate", None
     )
-    if writes or all(value.is_contiguous() for value in tensors):
+    if writes or graph.outputs.written or all(value.is_contiguous() for value in tensors):
         return None
     return [value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs]
 

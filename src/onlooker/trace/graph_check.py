@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..core.call import Values
 from ..core.errors import ExportError
@@ -41,6 +41,8 @@ _TRIALS = 4
 _OPERATORS = (OpOverload, HigherOrderOperator)
 _WRITTEN = frozenset({operator.getitem, *SYM_OPS})
 _BEYOND = (math.inf, -math.inf, math.nan)
+#: operators may give so many numbers with another float, and so many times those of the call: 1 GB of floats
+_MOST_NUMBERS, _MOST_TIMES = 2**28, 4
 #: the two ways may round differently: this much of 1 + the largest value is no rounding
 _APART = 1e-2
 
@@ -95,10 +97,11 @@ def checked_floats(graph: Graph, calls: Calls, lab: Lab) -> Graph:
     values = calls.values(graph.sizes)
     choices = [(choice, True) for choice in float_choices(graph.plan)]
     choices += [(dict.fromkeys(floats, number), False) for number in _BEYOND]
+    want_memory = _those_that_want_memory([choice for choice, _ in choices], values, calls, lab)
     for choice, must_run in choices:
         changed = {**values, **choice}
         shown = ", ".join(f"{path} = {changed[path]}" for path in floats)
-        if lab.is_too_large(calls.arguments_of(changed), values, why="another float, for shapes"):
+        if choice in want_memory:
             logger.debug("%s asks for too much memory", shown)
             continue
         try:
@@ -116,6 +119,33 @@ def checked_floats(graph: Graph, calls: Calls, lab: Lab) -> Graph:
         if not found.holds:
             raise _decides(graph, shown, found.note)
     return graph
+
+
+def _those_that_want_memory(
+    choices: Sequence[Values], values: Values, calls: Calls, lab: Lab
+) -> list[Values]:
+    """The floats with which the model wants much more memory than with those of a call: a factor by which an image
+    grows may be one for which there is none. Where neither the largest ones nor the smallest ones change what it
+    wants, none does.
+    """
+    finite = [one for one in choices if all(map(math.isfinite, one.values()))]
+    if not finite:
+        return []
+
+    def numbers(choice: Values) -> int:
+        arguments = calls.arguments_of({**values, **choice})
+        return lab.numbers_without_values(arguments, why="the shapes for another float")
+
+    def size(choice: Values) -> float:
+        return sum(abs(float(one)) for one in choice.values())
+
+    usual = numbers({})
+    positive = [one for one in finite if size(one) > 0] or finite
+    ends = max(finite, key=size), min(positive, key=size)
+    if all(numbers(one) == usual for one in ends):
+        return []
+    most = max(_MOST_NUMBERS, _MOST_TIMES * usual)
+    return [one for one in finite if numbers(one) > most]
 
 
 def _unwritten(graph: Graph) -> Iterator[str]:

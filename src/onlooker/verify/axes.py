@@ -36,9 +36,9 @@ def with_axes(tally: Tally, program: ProgramContents[Graph]) -> Tally:
     lost = tuple(_axis_checks(program, calls))
     checks = (*tally.checks, *lost)
     failed = {check.label for check in lost}
-    numbers = tuple(name for name in _axes_of_numbers(program) if name not in failed)
+    alone = tuple(name for name in _axes_of_numbers(program) if name not in failed)
     reach = _reach(checks, program.graphs, calls)
-    return replace(tally, checks=checks, reach=reach, numbers=numbers)
+    return replace(tally, checks=checks, reach=reach, watched_alone=alone)
 
 
 def _axes_of_numbers(program: ProgramContents[Graph]) -> Iterator[str]:

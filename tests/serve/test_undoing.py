@@ -103,6 +103,7 @@ def draws_one_number(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_graph_that_runs_again_in_another_layout_draws_the_same_numbers() -> None:
+    torch.manual_seed(0)  # where all watched calls draw one side, and the trace the other one, no call is served
     model, program = exported(draws_one_number)
     x, n_served = torch.rand(4, 4).t(), 0
     for seed in range(12):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +91,7 @@ def leaf_difference(expected: Any, got: Any) -> float:
 
 def _is_of_float32(value: Any) -> bool:
     """True for a finite float of Python that is a number of float32, as ``tensor.item()`` gives."""
-    return (
-        type(value) is float
-        and math.isfinite(value)
-        and torch.tensor(value, dtype=torch.float32).item() == value
-    )
+    return type(value) is float and math.isfinite(value) and c_float(value).value == value
 
 
 def _is_equal(expected: Any, got: Any) -> bool:

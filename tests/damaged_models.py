@@ -95,7 +95,7 @@ class Remembering:
 
     def __init__(self, lab: Lab) -> None:
         self.lab, self.stages, self.runs, self.unknown = lab, lab.stages, lab.runs, ()
-        self.keeper = lab.subject.keeper
+        self.keeper, self.changed = lab.subject.keeper, lab.subject.changed
         self.answers: dict[Any, Any] = {}
 
     def try_out(self, arguments: dict[str, Any], copies: dict[str, Any] | None = None) -> Any:

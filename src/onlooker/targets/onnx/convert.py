@@ -28,7 +28,6 @@ from ...torch_internals.graph_modules import (
     nodes_of,
     with_module,
 )
-from ...torch_internals.sizes import statically_known_true
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..exact_numbers import long_ints_compared, means_of_no_numbers
@@ -265,8 +264,9 @@ def _with_tensors_of_numbers(program: torch.export.ExportedProgram) -> torch.exp
 def _number(result: Any) -> int | float | None:
     """The number that a result is at all sizes; None for another one."""
     value = result.meta.get("val") if isinstance(result, torch.fx.Node) else result
-    if isinstance(value, torch.SymInt) and statically_known_true(value == value.node.hint):
-        return int(value.node.hint)
+    if isinstance(value, torch.SymInt):  # a trace also knows sizes that it takes to be 2 and more, and calls may not
+        size = value.node.expr
+        return int(size) if size.is_number else None
     return value if type(value) in (bool, int, float) else None
 
 

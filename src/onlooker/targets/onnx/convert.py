@@ -264,8 +264,8 @@ def _with_tensors_of_numbers(program: torch.export.ExportedProgram) -> torch.exp
 def _number(result: Any) -> int | float | None:
     """The number that a result is at all sizes; None for another one."""
     value = result.meta.get("val") if isinstance(result, torch.fx.Node) else result
-    if isinstance(value, torch.SymInt):  # a trace also knows sizes that it takes to be 2 and more, and calls may not
-        size = value.node.expr
+    if isinstance(value, torch.SymInt):
+        size = value.node.expr  # what a trace knows beside it assumes sizes of 2 and more
         return int(size) if size.is_number else None
     return value if type(value) in (bool, int, float) else None
 

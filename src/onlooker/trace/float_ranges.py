@@ -13,33 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 import sympy
+from sympy.core.relational import Relational
 
 from ..core.float_range import FloatRange
 from ..core.path import Path
 from ..core.plan import LeafPlan
-from ..core.spec import ConstantSpec
 from .graph import Graph
 
 __all__ = ["with_float_ranges"]
-
-#: what a comparison of a float with a number is where it does not hold
-_OTHERWISE: dict[Any, Any] = {
-    sympy.Gt: sympy.Le,
-    sympy.Ge: sympy.Lt,
-    sympy.Lt: sympy.Ge,
-    sympy.Le: sympy.Gt,
-    sympy.Eq: sympy.Ne,
-    sympy.Ne: sympy.Eq,
-}
-#: what a comparison is from the other side
-_MIRRORED: dict[Any, Any] = {
-    sympy.Gt: sympy.Lt,
-    sympy.Ge: sympy.Le,
-    sympy.Lt: sympy.Gt,
-    sympy.Le: sympy.Ge,
-    sympy.Eq: sympy.Eq,
-    sympy.Ne: sympy.Ne,
-}
 
 
 def with_float_ranges(
@@ -72,17 +53,16 @@ def _range_of(question: Any, answer: bool, value: float) -> FloatRange | None:
     """The range of a float, which has some value, in which a comparison with a number has an answer; None for
     another question.
     """
-    kind = type(question) if answer else _OTHERWISE.get(type(question))
-    if kind not in _OTHERWISE:
+    if not isinstance(question, Relational):
         return None
-    left, right = question.args
-    if left.is_number:
-        left, right, kind = right, left, _MIRRORED[kind]
-    if (-left).is_symbol:
-        left, right, kind = -left, -right, _MIRRORED[kind]
-    if not (left.is_symbol and right.is_number):
+    held = question if answer else question.negated
+    if held.lhs.is_number:
+        held = held.reversed
+    if (-held.lhs).is_symbol:
+        held = held.reversedsign
+    if not (held.lhs.is_symbol and held.rhs.is_number):
         return None
-    bound = float(right)
+    kind, bound = type(held), float(held.rhs)
     if kind is sympy.Eq:
         return FloatRange(bound, bound, has_low=True, has_high=True)
     if kind is sympy.Ne:
@@ -97,9 +77,6 @@ def _within(leaf: LeafPlan, found: FloatRange | None) -> LeafPlan:
     if found is None:
         return leaf
     between = found if leaf.between is None else found.within(leaf.between)
-    floats = tuple(spec for spec in leaf.floats if _holds(between, spec))
-    return replace(leaf, between=between, floats=floats or leaf.floats)
-
-
-def _holds(between: FloatRange, spec: ConstantSpec) -> bool:
-    return isinstance(spec.value, float) and between.holds(float(spec.value))
+    bounded = replace(leaf, between=between)
+    floats = tuple(spec for spec in leaf.floats if bounded.takes_float(spec.value))
+    return replace(bounded, floats=floats or leaf.floats)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, RejectedCallError
+from onlooker.repairs.numbers.size_ints import length_of
 
 transformers = pytest.importorskip("transformers", reason="The model is one of transformers.")
 
@@ -66,6 +67,27 @@ def test_a_shape_that_is_read_again_in_a_trace_alone_tells_nothing() -> None:
     for shape in ((1, 1, 20, 4), (3, 4, 1, 4)):
         x = torch.randn(*shape)
         torch.testing.assert_close(program(x), model(x))
+
+
+def test_the_length_of_a_tensor_is_one_size() -> None:
+    """``len(x)`` reads what it reads outside of a trace: one row and one column are tried, and served."""
+    model, observer = CountsRows(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 5))
+        model(torch.randn(3, 9))
+    program = observer.export()
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    for shape in ((1, 5), (4, 1), (1, 1), (0, 2)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(TypeError, match="len"):
+        length_of(torch.tensor(1.0))
+
+
+class CountsRows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1) + torch.arange(len(x)) / max(len(x), 1)
 
 
 class OneRowLess(torch.nn.Module):

@@ -84,6 +84,19 @@ def written(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple
     return x[rows, columns], table
 
 
+def shares(x: torch.Tensor) -> tuple[Any, ...]:
+    """Parts of a row: 50 times 0.58 is less than 29 in Python, and 29 in floats of 32 bits."""
+    length = x.shape[1]
+    return x[:, : int(length * 0.58)], x * (1 - length * 0.01), length / 7
+
+
+def of_the_rest(x: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Sums, products and places of all but the first, which may be none."""
+    rest = x[:, 1:]
+    places = torch.bucketize(torch.arange(len(x)), ends[1:].long().cumsum(0), right=True)
+    return rest.sum(-1), rest.sum(-1, keepdim=True), rest.prod(-1), rest.sum((-2, -1)), places
+
+
 #: name -> the function, the watched calls, a call of other sizes
 OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
     "adaptive mean, 1 axis": (
@@ -156,10 +169,25 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
         images((2, 3, 10, 12), (1, 3, 8, 8)),
         images((3, 3, 20, 15)),
     ),
+    "a share of a row": (
+        shares,
+        images((2, 10), (3, 14)),
+        images((1, 50), (1, 100), (4, 7)),
+    ),
+    "rows behind the first": (
+        of_the_rest,
+        [(rand(2, 5), below(4, 3)), (rand(3, 9), below(4, 6))],
+        [(rand(2, 1), below(4, 1)), (rand(1, 1), below(4, 4))],
+    ),
+    "a loss of the next tokens": (
+        lambda x, ids: functional.cross_entropy(x[:, :-1].flatten(0, 1), ids[:, 1:].flatten().long(), reduction="sum"),
+        [(rand(2, 5, 9), below(9, 10).view(2, 5)), (rand(3, 7, 9), below(9, 21).view(3, 7))],
+        [(rand(2, 1, 9), below(9, 2).view(2, 1)), (rand(1, 4, 9), below(9, 4).view(1, 4))],
+    ),
 }
 PACKAGES = {"torch": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
-#: OpenVINO takes the Fourier transforms of no program of torch
-LACKING = {("openvino", "a spectrogram and back")}
+#: OpenVINO takes the Fourier transforms of no program of torch, and computes floats in 32 bits
+LACKING = {("openvino", "a spectrogram and back"), ("openvino", "a share of a row")}
 
 
 def cases() -> list[Any]:

@@ -636,10 +636,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
         )
     },
     _aten.copysign.Tensor: _with_sign,
-    _aten.cross_entropy_loss.default: Sometimes(
-        lambda scores, target, *rest: target.is_floating_point() or any(rest[3:]),
-        partial(composed, _aten.cross_entropy_loss.default),
-    ),
+    _aten.cross_entropy_loss.default: partial(composed, _aten.cross_entropy_loss.default),
     _aten.cummax.default: Sometimes(_has_order, _running(torch.amax, -1)),
     _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),

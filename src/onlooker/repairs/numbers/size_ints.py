@@ -240,9 +240,13 @@ def _divmod(left: Any, right: Any) -> Any:
 
 
 def length_of(value: Any) -> Any:
-    """``len``, which of a tensor is its first size, and of a list of as many items this size."""
-    if isinstance(value, torch.Tensor) and value.ndim:
-        return value.shape[0]
+    """``len``, which of a tensor is its first size, and of a list of as many items this size.
+
+    Of a tensor nothing else is read, as by ``len`` itself: the sizes that a model reads are compared.
+    """
+    if isinstance(value, torch.Tensor):
+        with contextlib.suppress(IndexError):  # no axis: Python says it
+            return value.size(0)
     if is_sized(value):
         return value.number
     return builtins.len(value)

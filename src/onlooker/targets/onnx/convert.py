@@ -38,6 +38,7 @@ from ..taken_apart import derivatives_by_parts, take_apart
 from .operators.assertions import assertions_kept, name_assertions, with_result_to_check
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
+from .operators.empty import empty_tensors_as_in_torch
 from .operators.missing import stop_of
 from .operators.packed import mark_packed_matrices, write_packed_matrices
 from .operators.table import functions_read_once, translations
@@ -184,6 +185,8 @@ def convert_graph(
 
     :raises ExportError: ``onnx-refused`` with the message of the converter
     """
+    from .operators.doubles import floats_are_doubles
+
     # An output that is an input, or stands there twice, has one value and so one name in the
     # converter: named there, it would rename the input. The names of outputs are given afterwards.
     try:
@@ -209,6 +212,7 @@ def convert_graph(
             _no_sizes_left(program),
             conversion_repeats(program),  # torch decomposes the operators of each block anew
             functions_read_once(),
+            floats_are_doubles(),
         ):
             converted = torch.onnx.export(
                 program,
@@ -226,6 +230,7 @@ def convert_graph(
                     small_numbers_kept(),
                 ):
                     converted.optimize()
+                empty_tensors_as_in_torch(converted.model)
                 write_packed_matrices(converted.model)
                 name_assertions(converted.model, assertions, graph.decided)
                 if shapes and converted.exported_program is not None:

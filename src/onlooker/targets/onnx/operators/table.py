@@ -29,6 +29,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     defined them.
     """
     from .asserted import asserted, is_all_true, is_any_true
+    from .doubles import OF_NUMBERS
     from .grouped import grouped_mm, grouped_mm_fallback
     from .pooled import largest_of_cells, mean_of_cells
     from .recurrent import gru, lstm, rnn_relu, rnn_tanh
@@ -44,6 +45,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     )
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
+        **OF_NUMBERS,
         asserted: asserted,
         torch.ops.aten._adaptive_avg_pool2d.default: mean_of_cells,
         torch.ops.aten._adaptive_avg_pool3d.default: mean_of_cells,

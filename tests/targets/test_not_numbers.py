@@ -97,3 +97,21 @@ def test_ints_of_64_bits_are_refused_where_the_runtime_rounds_them(power: int, t
         torch.testing.assert_close(each(taken), model(taken))
         with pytest.raises(RejectedCallError, match=rf"ints below 2\*\*{power}.*which has {2**power}"):
             each(taken + 1)
+
+
+class Filled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, int]:
+        return x * 0 + k, k // 3
+
+
+def test_large_ints_of_python_are_refused_like_those_of_tensors() -> None:
+    pytest.importorskip("openvino")
+    model, observer = Filled(), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 3), 5)
+        model(torch.ones(3, 3), 9)
+    program = observer.export().to("openvino")
+    assert program.verify().verified
+    torch.testing.assert_close(program(torch.ones(1, 3), 2**24 - 1), model(torch.ones(1, 3), 2**24 - 1))
+    with pytest.raises(RejectedCallError, match=r"ints below 2\*\*24.*k, which has 2147483648"):
+        program(torch.ones(1, 3), 2**31)

@@ -20,8 +20,8 @@ class Runtime:
     Four fields say where graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
     rank of the trace, also where the model drops an axis of size 1. With ``leaves_out_nan`` the greatest of
     some numbers is no NaN where one of them is. With ``takes_other_ids`` an id that is no row of a table
-    gives numbers, and no error. With ``narrows_ints`` ints of 64 bits are
-    computed in 32, and some operators in floats, which have 24.
+    gives numbers, and no error. With ``narrows_numbers`` ints and floats
+    of 64 bits are computed in 32, and some ints in floats, which have 24.
 
     Two more are about files. Loading ``is_machine_code`` runs it. A file that is ``written_by_weight`` needs
     one weight at a time in memory.
@@ -32,7 +32,7 @@ class Runtime:
     fixes_ranks: bool = False
     leaves_out_nan: bool = False
     takes_other_ids: bool = False
-    narrows_ints: bool = False
+    narrows_numbers: bool = False
     is_machine_code: bool = False
     written_by_weight: bool = False
 
@@ -60,7 +60,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         fixes_ranks=True,
         leaves_out_nan=True,
         takes_other_ids=True,
-        narrows_ints=True,
+        narrows_numbers=True,
         written_by_weight=True,
     ),
     "executorch": Runtime(

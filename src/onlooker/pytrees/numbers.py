@@ -120,16 +120,19 @@ def other_int(tensor: torch.Tensor, low: int, high: int) -> int | None:
     return least if least < low else greatest if greatest > high else None
 
 
-def large_int(tensor: torch.Tensor, power: int) -> int | None:
-    """Returns an int of 32 or 64 bits that is not below ``2**power``, or below ``-2**power``; None where
-    there is none.
+def large_int(value: Any, power: int) -> int | None:
+    """Returns an int of a tensor with 32 or 64 bits each, or an int of Python, that is not below
+    ``2**power``, or below ``-2**power``; None where there is none.
 
-    >>> large_int(torch.tensor([2**31, 5]), 31)
-    2147483648
+    >>> large_int(torch.tensor([2**31, 5]), 31), large_int(-(2**31) - 1, 31), large_int(2.0**40, 31)
+    (2147483648, -2147483649, None)
     """
-    if tensor.dtype not in (torch.int32, torch.int64):
+    low, high = -(2**power), 2**power - 1
+    if type(value) is int:
+        return None if low <= value <= high else value
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.int32, torch.int64):
         return None
-    return other_int(tensor, -(2**power), 2**power - 1)
+    return other_int(value, low, high)
 
 
 def has_floats(value: Any) -> bool:

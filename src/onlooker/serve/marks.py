@@ -88,9 +88,12 @@ class MarksOfCalls:
         yield from self._of_the_block()
         seen: dict[int, int] = {}
         for position, value in enumerate(inputs):
+            where = str(self._paths[position])
+            power = 0 if where in self._ids else self._power
+            if power and (large := large_int(value, power)) is not None:
+                yield self._violation(ints_mark(power), f"{where}, which has {large}")
             if not isinstance(value, torch.Tensor):
                 continue
-            where = str(self._paths[position])
             for mark, difference_of in self._tests:
                 if got := difference_of(value):
                     yield self._violation(mark, f"{where}, {got}")
@@ -100,8 +103,6 @@ class MarksOfCalls:
             if where in self._ids and (wrong := other_int(value, *self._ids[where])) is not None:
                 mark = ids_mark(where, *self._ids[where])
                 yield self._violation(mark, f"{where}, which has {wrong}")
-            elif self._power and (large := large_int(value, self._power)) is not None:
-                yield self._violation(ints_mark(self._power), f"{where}, which has {large}")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")

@@ -20,25 +20,25 @@ from ..model_source.lines import place_of_node
 from ..proofs.exported_sizes import sizes_in_plan
 from ..trace.graph import Graph
 
-__all__ = ["of_fixed_ranks", "squeezed_axes"]
+__all__ = ["of_fixed_ranks", "squeezed_axes", "with_constraints"]
 
 _SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
 
 def of_fixed_ranks(graphs: Iterable[Graph], target: str) -> list[Graph]:
     """The graphs of torch, whose contracts leave out the sizes that a target would be wrong at."""
-    return [_bound(graph, target) if RUNTIMES[target].fixes_ranks else graph for graph in graphs]
+    if not RUNTIMES[target].fixes_ranks:
+        return list(graphs)
+    return [with_constraints(graph, tuple(_constraints(graph, target))) for graph in graphs]
 
 
-def _bound(graph: Graph, target: str) -> Graph:
-    found = tuple(_constraints(graph, target))
-    if not found:
-        return graph
+def with_constraints(graph: Graph, found: tuple[Constraint, ...]) -> Graph:
+    """The graph with further constraints in each region of its contract."""
 
-    def with_constraints(region: Region) -> tuple[Region]:
+    def narrowed(region: Region) -> tuple[Region]:
         return (Region((*region.constraints, *found), region.evidence),)
 
-    return replace(graph, contract=graph.contract.narrowed(with_constraints))
+    return replace(graph, contract=graph.contract.narrowed(narrowed)) if found else graph
 
 
 def _constraints(graph: Graph, target: str) -> Iterator[Constraint]:

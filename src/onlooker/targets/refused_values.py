@@ -60,7 +60,7 @@ def bound_to_values(
         if source is not None and RUNTIMES[one.target].takes_other_ids:
             ids = dict.fromkeys(_marks_of_ids(source), f"the runtime of {one.target}")
             one = replace(one, marks={**one.marks, **ids})
-        if power and RUNTIMES[one.target].narrows_ints and _takes_ints(one):
+        if power and RUNTIMES[one.target].narrows_numbers and _takes_ints(one):
             ints = {ints_mark(power): f"the runtime of {one.target}"}
             one = replace(one, marks={**one.marks, **ints})
         found.append(one)
@@ -89,14 +89,14 @@ def _takes_ints(graph: Graph) -> bool:
     """True for a graph with an input of ints that goes into no table of its own."""
     tables = {path for path, _, _ in ids_in(graph.marks)}
     return any(
-        leaf.dtype in ("torch.int32", "torch.int64") and str(leaf.path) not in tables
+        leaf.value is not None
+        or (leaf.dtype in ("torch.int32", "torch.int64") and str(leaf.path) not in tables)
         for leaf in graph.plan.inputs
     )
 
 
 def _has_large(sample: Sample, power: int) -> bool:
-    tensors = (leaf for leaf in sample.inputs.leaves if isinstance(leaf, torch.Tensor))
-    return any(large_int(tensor, power) is not None for tensor in tensors)
+    return any(large_int(leaf, power) is not None for leaf in sample.inputs.leaves)
 
 
 def _asks_for_nan(graph: Graph) -> bool:

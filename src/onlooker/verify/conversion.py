@@ -20,6 +20,7 @@ from ..targets.fixed_ranks import of_fixed_ranks
 from ..targets.integers.layers import FLOAT_LAYERS, check_float_layers
 from ..targets.refused import convert_or_leave_out
 from ..targets.refused_values import bound_to_values, not_finite
+from ..targets.single_floats import of_single_floats
 from ..targets.stand_ins import (
     check_weights_are_here,
     only_written,
@@ -186,7 +187,8 @@ def _in_ranges(
     if target.needs_bounds:
         check_bounded(plans, seen, target.name)
     pairs = zip(contents.graphs, plans, strict=True)
-    return of_fixed_ranks([replace(graph, plan=plan) for graph, plan in pairs], target.name)
+    bound = of_fixed_ranks([replace(graph, plan=plan) for graph, plan in pairs], target.name)
+    return of_single_floats(bound, target.name)
 
 
 def _compared(program: RunnableProgram, graphs: Sequence[Graph]) -> list[Graph]:

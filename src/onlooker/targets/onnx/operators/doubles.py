@@ -40,6 +40,11 @@ def _quotient(left: Any, right: Any) -> Any:
     return op.Div(_double(left), _double(right))
 
 
+def _floor_quotient(left: Any, right: Any) -> Any:
+    """``left // right`` of whole numbers, rounded down as in Python: Div of ONNX rounds towards 0."""
+    return op.Div(op.Sub(left, op.Mod(left, right)), right)
+
+
 def _rounded(number: Any, digits: None = None) -> Any:
     """``round`` to a whole number: halves go to the even one, as in Python."""
     return op.Cast(op.Round(number), to=_INT64)
@@ -48,6 +53,7 @@ def _rounded(number: Any, digits: None = None) -> Any:
 #: the functions of numbers, by what a graph calls
 OF_NUMBERS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.sqrt: op.Sqrt,
+    operator.floordiv: _floor_quotient,
     operator.truediv: _quotient,
     round: _rounded,
     torch.ops.aten._local_scalar_dense.default: _item,

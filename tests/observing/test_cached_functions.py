@@ -165,3 +165,25 @@ def test_an_object_of_the_source_that_answers_nothing_is_passed_over(monkeypatch
     with observer(model):
         model(torch.ones(2, 3))
     assert observer.export().verify().verified
+
+
+def shifted(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return x * self.scale + places(x.shape[1])
+
+
+@pytest.mark.parametrize("owner", ["class", "module"])
+def test_a_forward_that_a_script_puts_into_a_library_has_its_own_functions(owner: str) -> None:
+    """Its table by the length is general, though no class of the model is of the file that has the table."""
+    Part = type("Part", (nn.Module,), {"__module__": "pytest", "scale": 2.0})
+    model, observer = Part(), InputObserver()
+    if owner == "class":
+        Part.forward = shifted
+    else:
+        model.forward = types.MethodType(shifted, model)
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(4, 11)
+    torch.testing.assert_close(program(x), model(x))

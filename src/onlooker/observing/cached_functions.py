@@ -118,12 +118,16 @@ def _caches(model: Any) -> tuple[Cache, ...]:
 
 
 def _sources_of(model: Any) -> tuple[str, ...]:
-    """The names of the Python modules of the classes of a model, and of those that they have functions and
-    classes from.
+    """The names of the Python modules of the classes of a model, of methods that a script has put in their
+    place, and of those that they have functions and classes from.
     """
-    modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else [model]
     classes = {cls for module in modules for cls in type(module).__mro__}
-    return _sources_behind(tuple(sorted({cls.__module__ for cls in classes})))
+    names = {cls.__module__ for cls in classes}
+    own = [getattr(module, "__dict__", {}).get("forward") for module in modules]
+    methods = (one for cls in classes if _is_open(cls.__module__) for one in vars(cls).values())
+    names.update(one.__module__ for one in (*own, *methods) if _is_source(one))
+    return _sources_behind(tuple(sorted(names)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -151,7 +155,8 @@ def _is_cache(value: Any) -> bool:
 
 
 def _is_source(value: Any) -> bool:
-    is_source = isinstance(value, (type, FunctionType, functools._lru_cache_wrapper))
+    kinds = (type, FunctionType, MethodType, functools._lru_cache_wrapper)
+    is_source = isinstance(value, kinds)
     return is_source and isinstance(value.__module__, str)
 
 

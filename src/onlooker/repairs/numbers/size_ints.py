@@ -522,13 +522,17 @@ def _knows_types(function: ast.expr) -> bool:
 
 def files_of(model: Any) -> list[ModuleType]:
     """The files of the classes of all modules, and of the functions that they call; those of torch left out."""
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
     own = [
         cls for cls in classes if issubclass(cls, torch.nn.Module) and cls.__module__ in sys.modules
     ]
     names = dict.fromkeys(cls.__module__ for cls in own if _is_open(cls.__module__))
-    methods = (one for cls in own for one in vars(cls).values() if isinstance(one, FunctionType))
+    given = [
+        getattr(vars(one).get("forward"), "__func__", None) for one in modules
+    ]  # to one module
+    methods = [one for cls in own for one in vars(cls).values()]
+    methods = [one for one in (*methods, *given) if isinstance(one, FunctionType)]
     enclosed = (one for cls in own for one in _enclosed_functions(cls))
     found = {**names, **_files_with(methods), **_files_with(enclosed)}
     last = list(found)

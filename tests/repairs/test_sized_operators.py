@@ -42,6 +42,17 @@ def _last_set(value: Callable[[torch.Tensor], Any]) -> Function:
 FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "linspace": (lambda x: torch.linspace(0, 1, x.shape[1]) + x, (3, 24), (1,)),
     "linspace to a size": (lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x, (3, 24), (1,)),
+    "logspace": (
+        lambda x: torch.logspace(-1, 1.5, x.shape[1]) + torch.logspace(0, 3, x.shape[1], 2) + x,
+        (3, 24),
+        (1,),
+    ),
+    "fill_diagonal_": (lambda x: (x @ x.T).fill_diagonal_(0.5).sum(1, keepdim=True) + x, (6, 9), (0, 1)),
+    "fill_diagonal_, wide and tall": (
+        lambda x: (x * 2).fill_diagonal_(9) + (x.T * 1).fill_diagonal_(7).T,
+        (6, 9),
+        (0, 1),
+    ),
     "linspace by tensors": (lambda x: _between_tensors(x) + x, (3, 24), (1,)),
     "multi_dot": (lambda x: torch.linalg.multi_dot([x, x.T, x, x.T.tanh()]), (6, 9), (0, 1)),
     "multi_dot of vectors": (lambda x: torch.linalg.multi_dot([x[0], x.T, x, x[-1]]) + x, (6, 9), (0, 1)),
@@ -226,7 +237,9 @@ def test_a_size_stays_a_size(name: str) -> None:
             model(_of(shape, sizes, more))
     program = observer.export()
     assert program.verify().verified
-    if not name.endswith(("one_hot", "of all")) and not name.startswith(("interpolate", "linspace by")):
+    if not name.endswith(("one_hot", "of all")) and not name.startswith(
+        ("interpolate", "linspace by", "fill_diagonal_, wide")
+    ):
         assert len(program.graphs) == 1
     for more in (-3, 1, 7):
         x = _of(shape, sizes, more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..contract.other_side import FateKind
 from ..contract.served import ServedSizes, served_sizes
@@ -12,7 +13,7 @@ from ..core.call import Signature
 from ..core.contents import GraphContents
 from ..core.drawing.alike import first_few, folded, shortened
 from ..core.marks import refused_of
-from ..core.plan import LeafPlan, Plan, symbol_names
+from ..core.plan import LeafPlan, Plan, Symbol, symbol_names
 from ..core.sizes.formula import read_formula, variables_of
 from ..core.spec import ConstantSpec
 from .data import ConditionRow, GraphReport, Refusal
@@ -35,16 +36,47 @@ class ServedTogether:
 
 
 def served_together(graphs: Sequence[GraphContents]) -> tuple[ServedTogether, ...]:
-    """The sizes that graphs with the same inputs serve together, for each kind of inputs."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, graph in enumerate(graphs):
-        groups.setdefault(tuple(map(_leaf_form, graph.plan.leaves)), []).append(number)
-    found = []
-    for numbers in groups.values():
-        members = [graphs[number] for number in numbers]
-        parts = [(graph.plan.symbols, graph.contract.regions) for graph in members]
-        found.append(ServedTogether(tuple(numbers), served_sizes(parts)))
-    return tuple(found)
+    """The sizes that graphs with the same inputs serve together, for each kind of inputs. A graph may have a number
+    where another one has a symbol: ``float32[1, n]`` beside ``float32[batch, n]``.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    parts = [(graph.plan.symbols, graph.contract.regions) for graph in graphs]
+    by_symbols = sorted(range(len(graphs)), key=lambda number: -len(graphs[number].plan.symbols))
+    for number in by_symbols:
+        plan = graphs[number].plan
+        form: tuple[Any, ...] = tuple(map(_leaf_form, plan.leaves))
+        for general in groups:
+            fixed = _numbers_for_symbols(general, form)
+            if fixed is not None and fixed.keys().isdisjoint(symbol_names(plan)):
+                symbols = [Symbol(name, (size,), size, size) for name, size in fixed.items()]
+                parts[number] = ((*parts[number][0], *symbols), parts[number][1])
+                form = general
+                break
+        groups.setdefault(form, []).append(number)
+    return tuple(
+        ServedTogether(
+            tuple(sorted(numbers)), served_sizes([parts[one] for one in sorted(numbers)])
+        )
+        for numbers in sorted(groups.values(), key=min)
+    )
+
+
+def _numbers_for_symbols(general: tuple[Any, ...], form: tuple[Any, ...]) -> dict[str, int] | None:
+    """The numbers that inputs have where more general ones have symbols; None where they differ otherwise."""
+    if [one[:-1] for one in general] != [one[:-1] for one in form]:
+        return None
+    found: dict[str, int] = {}
+    for wide, narrow in zip(general, form, strict=True):
+        if len(wide[-1]) != len(narrow[-1]):
+            return None
+        for symbol, size in zip(wide[-1], narrow[-1], strict=True):
+            if symbol == size:
+                continue
+            if not (symbol.isidentifier() and size.isdecimal()):
+                return None
+            if found.setdefault(symbol, int(size)) != int(size):
+                return None
+    return found
 
 
 def refusals_of(
@@ -65,7 +97,8 @@ def refusals_of(
         where = "" if len(groups) == 1 else f"{names}: "
         of_graphs = [reports[number].served.sets for number in group.graphs]
         fixed = set.intersection(*(_of_numbers(sets) for sets in of_graphs))
-        sizes += _refused_sizes(group.served, rows, plans[group.graphs[0]], where, fixed)
+        plan = max((plans[number] for number in group.graphs), key=lambda one: len(one.symbols))
+        sizes += _refused_sizes(group.served, rows, plan, where, fixed)
     return (*sizes, *_arguments(plans, signature), *_constants(plans), *_marks(graphs))
 
 

@@ -114,6 +114,22 @@ def _linspace_to_a_size(start: Any, end: Any, steps: Any, **options: Any) -> Any
     return _linspace(start, end, steps, **options) if is_size else NotImplemented
 
 
+def _logspace_to_a_size(
+    start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any
+) -> Any:
+    """``torch.logspace`` of as many steps as a size is: powers in doubles, as the kernel computes them."""
+    places = _linspace_to_a_size(start, end, steps, **options)
+    return places if places is NotImplemented else torch.pow(base, places.double()).to(places.dtype)
+
+
+def _fill_diagonal(self: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
+    """``fill_diagonal_`` of one matrix."""
+    if self.ndim != 2 or wrap:
+        return NotImplemented
+    self.diagonal().fill_(fill_value)
+    return self
+
+
 def _interpolated(
     input: torch.Tensor,
     size: Any = None,
@@ -659,6 +675,8 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
 #: replaced wherever they are used
 _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace_to_a_size,
+    torch.logspace: _logspace_to_a_size,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.nn.functional.interpolate: _interpolated,
     torch.nn.functional.affine_grid: _affine_grid,
     torch.affine_grid_generator: _affine_grid,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -299,6 +300,24 @@ class Program:
             unknown=lab.unknown if lab is not None else (),
             stages=program.stages.stages(),
             probes=lab.runs if lab is not None else 0,
+        )
+
+    def __copy__(self) -> Program:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, attributes: Mapping[str, Any]) -> Program:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(attributes)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UnsupportedError(
+            "A program cannot be pickled: its graphs hold functions that are made when they run.",
+            slug="not-saved",
+            hint="Save it with program.save('FOLDER'), and call onlooker.load('FOLDER') in the other process.",
         )
 
     @quietly

@@ -4,10 +4,13 @@ tensors.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from ..contract.checker import Checker
 from ..core.call import OUTPUT, ChangedArgument, Join
@@ -23,6 +26,7 @@ from ..core.structure import Structure
 from ..core.verdict import Tally
 from ..disk.text import damaged
 from ..observing.bind import python_signature
+from ..pytrees.nodes import qualified_name
 from ..pytrees.open import spec_of
 from ..trace.graph import Graph, no_graph
 from .containers import hidden_of, with_builders
@@ -162,6 +166,8 @@ def contents_of(
 def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
     if isinstance(value, StandIn):
         return OpaqueSpec(value._stand_in_for)
+    if isinstance(value, (torch.device, torch.dtype)):
+        return OpaqueSpec(qualified_name(type(value)), str(value))
     found = spec_of(value, identified=False)
     return found if isinstance(found, (ConstantSpec, OpaqueSpec)) else OpaqueSpec("torch.Tensor")
 
@@ -202,7 +208,15 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
 
 
 def _value(spec: ConstantSpec | OpaqueSpec) -> Any:
-    return spec.value if isinstance(spec, ConstantSpec) else StandIn(spec.kind, (), ())
+    if isinstance(spec, ConstantSpec):
+        return spec.value
+    if spec.kind == qualified_name(torch.dtype):
+        found = getattr(torch, spec.identity.removeprefix("torch."), None)
+        return found if isinstance(found, torch.dtype) else StandIn(spec.kind, (), ())
+    if spec.kind == qualified_name(torch.device):
+        with contextlib.suppress(RuntimeError):
+            return torch.device(spec.identity)
+    return StandIn(spec.kind, (), ())
 
 
 def _check_plan(record: GraphRecord, where: str) -> None:

@@ -272,6 +272,7 @@ def _within(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Te
     low = int(domain.low) if 0 <= domain.low <= limit else 0
     if domain.low > limit and domain.at_most and not domain.below:
         low = min(1, limit)  # a length, which never was 0
+    low = min(low, limit)  # of an axis without a row there is no number below its size
     return torch.where(numbers > limit, low + (numbers - low) % (limit - low + 1), numbers)
 
 

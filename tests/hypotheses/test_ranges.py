@@ -215,3 +215,41 @@ def test_the_length_of_an_absent_mask_is_no_observed_size() -> None:
     found = {symbol.range for plan in plans for symbol in plan.symbols}
     assert "7 to 9" in found
     assert not any(text.startswith("1 ") for text in found)
+
+
+class Rolled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, k: int) -> torch.Tensor:
+        return x.roll(k, 1) * k
+
+
+class Behind(torch.nn.Module):
+    def forward(self, x: torch.Tensor, k: int) -> torch.Tensor:
+        return x[:, k:]
+
+
+@pytest.mark.parametrize("watched", [(-5, -7), (-5, 2, -7), (-5, 0, 7)], ids=str)
+def test_an_int_that_was_below_0_is_served_from_the_least_one_on(watched: tuple[int, ...]) -> None:
+    model, observer = Rolled(), InputObserver()
+    with observer(model):
+        for rows, k in enumerate(watched, 2):
+            model(torch.randn(rows, 6 + rows), k)
+    program = observer.export()
+    assert program.verify().verified
+    for k in (*watched, -3, 4):
+        x = torch.randn(4, 9)
+        torch.testing.assert_close(program(x, k), model(x, k))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(4, 9), -8)
+
+
+def test_each_watched_int_below_0_has_a_graph_where_torch_takes_none_for_a_size() -> None:
+    """torch 2.13 gives a slice from a negative symbol on a length of no range."""
+    model, observer = Behind(), InputObserver()
+    calls = [(torch.randn(2, 8), -5), (torch.randn(3, 10), -7)]
+    with observer(model):
+        for call in calls:
+            model(*call)
+    program = observer.export()
+    assert not program.refusals
+    for call in calls:
+        torch.testing.assert_close(program(*call), model(*call))

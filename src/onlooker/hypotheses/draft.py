@@ -107,8 +107,7 @@ class Draft:
             symbols = tuple(
                 _within_range(symbol, plan, table, ranges.get(symbol.name)) for symbol in symbols
             )
-        if self.lows or self.empty:
-            symbols = tuple(self._with_low(symbol, plan) for symbol in symbols)
+        symbols = tuple(self._with_low(symbol, plan) for symbol in symbols)
         leaves = plan.leaves
         if self.optional:
             leaves = tuple(replace(leaf, optional=leaf.path in self.optional) for leaf in leaves)
@@ -131,10 +130,14 @@ class Draft:
 
     def _with_low(self, symbol: Symbol, plan: Plan) -> Symbol:
         """The symbol from the least size on that the model takes, where the caller gave no range
-        and none was less.
+        and none was less; an int from the least one of the calls on, where it was below 0.
         """
         axes = plan.axes_of(symbol.name)
         if symbol.name in self.overrides.ranges or not axes:
+            return symbol
+        if min(symbol.observed, default=0) < 0:
+            return replace(symbol, low=min(symbol.observed))
+        if not (self.lows or self.empty):
             return symbol
         if self.empty.issuperset(axes):
             return replace(symbol, low=0, zero_by_trial=True)

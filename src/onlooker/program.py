@@ -170,7 +170,7 @@ class Program:
         calls were watched in place of those of the model; of a part that was watched in this way,
         the part runs on them. On exit ``vars(model)`` is what it was. A call that no
         graph takes raises from inside; with ``fallback`` it runs on the model, and is counted.
-        Gives the number of calls that each graph served.
+        Results of graphs carry no gradients. Gives the number of calls that each graph served.
 
         :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature`` for a model
             whose method does not take what the graphs take, in the same order, ``no-such-block``

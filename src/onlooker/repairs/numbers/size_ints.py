@@ -528,11 +528,10 @@ def files_of(model: Any) -> list[ModuleType]:
         cls for cls in classes if issubclass(cls, torch.nn.Module) and cls.__module__ in sys.modules
     ]
     names = dict.fromkeys(cls.__module__ for cls in own if _is_open(cls.__module__))
-    given = [
-        getattr(vars(one).get("forward"), "__func__", None) for one in modules
-    ]  # to one module
     methods = [one for cls in own for one in vars(cls).values()]
-    methods = [one for one in (*methods, *given) if isinstance(one, FunctionType)]
+    # a script may put one into a module
+    methods += [getattr(vars(one).get("forward"), "__func__", None) for one in modules]
+    methods = [one for one in methods if isinstance(one, FunctionType)]
     enclosed = (one for cls in own for one in _enclosed_functions(cls))
     found = {**names, **_files_with(methods), **_files_with(enclosed)}
     last = list(found)

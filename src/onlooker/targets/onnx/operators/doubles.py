@@ -9,7 +9,6 @@ https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_c
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +51,6 @@ def _rounded(number: Any, digits: None = None) -> Any:
 
 #: the functions of numbers, by what a graph calls
 OF_NUMBERS: dict[Callable[..., Any], Callable[..., Any]] = {
-    math.sqrt: op.Sqrt,
     operator.floordiv: _floor_quotient,
     operator.truediv: _quotient,
     round: _rounded,

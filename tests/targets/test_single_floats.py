@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
 from onlooker.targets.single_floats import of_single_floats
 
 
@@ -48,3 +48,25 @@ def test_what_is_answered_is_right(program: Program, target: str) -> None:
                 converted(x)
         else:
             torch.testing.assert_close(converted(x), Share()(x), atol=1e-4, rtol=1e-4)
+
+
+class Kept(torch.nn.Module):
+    def forward(self, x: torch.Tensor, ratio: float) -> torch.Tensor:
+        return x[:, : int(x.shape[1] * ratio)].sum(1) * ratio
+
+
+def test_an_int_of_a_float_argument_is_exact_or_refused() -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    model, observer = Kept(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 10), 0.5)
+        model(torch.randn(3, 14), 0.25)
+    program = observer.export()
+    converted = program.to("onnx")
+    assert converted.verify().verified
+    x = torch.ones(1, 50)
+    assert converted(x, 0.58).item() == pytest.approx(28 * 0.58)
+    with pytest.raises(ExportError, match="int of a float argument.*test_single_floats.py") as error:
+        program.to("openvino")
+    assert error.value.slug == "openvino-refused"

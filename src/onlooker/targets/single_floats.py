@@ -2,7 +2,8 @@
 
 ``int(n * 0.58)`` is 28 in Python where n is 50, as the product is 28.999999999999996, and 29 in floats of 32 bits.
 OpenVINO computes all floats so. Its graphs leave out such sizes: each int that is made of a float and one size is
-computed both ways, for all sizes up to a million.
+computed both ways, for all sizes up to a million. An int that is made of an argument could be any: such a graph is
+refused.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..proofs.exported_sizes import sizes_in_plan
 from ..trace.graph import Graph
 from .fixed_ranks import with_constraints
 
-__all__ = ["of_single_floats"]
+__all__ = ["int_of_an_argument", "of_single_floats"]
 
 #: sizes below this one are tried, and as many of them are left out one by one
 _TRIED, _MOST = 2**20, 4
@@ -42,6 +43,20 @@ def of_single_floats(graphs: Iterable[Graph], target: str) -> list[Graph]:
     if not RUNTIMES[target].narrows_numbers:
         return list(graphs)
     return [with_constraints(graph, tuple(_constraints(graph, target))) for graph in graphs]
+
+
+def int_of_an_argument(graph: torch.fx.Graph) -> Node | None:
+    """The int of a graph that is made of a float argument; None where there is none."""
+    return next((one for one in graph.nodes if one.target in _INTS and _has_argument(one)), None)
+
+
+def _has_argument(number: Node) -> bool:
+    """True for a number that is computed of a float argument, which is a tensor of one element in a graph."""
+    if not isinstance(number.meta.get("val"), (torch.SymFloat, torch.SymInt)):
+        return False
+    given = number.all_input_nodes
+    is_item = isinstance(number.meta["val"], torch.SymFloat) and len(given) == 1
+    return (is_item and given[0].op == "placeholder") or any(map(_has_argument, given))
 
 
 def _constraints(graph: Graph, target: str) -> Iterator[Constraint]:

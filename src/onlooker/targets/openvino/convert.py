@@ -30,6 +30,7 @@ from ..integers.packed import with_packed_weights, with_unpacked_bits
 from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
 from ..refused import operator_in, refused_graph
+from ..single_floats import int_of_an_argument
 from ..taken_apart import derivatives_by_parts, take_apart
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .loops import TakenScan, take_scans
@@ -52,6 +53,12 @@ def convert_graph(graph: Graph) -> Any:
 
     :raises ExportError: ``openvino-refused`` with the message of the converter
     """
+    if (made := int_of_an_argument(graph.artifact.graph)) is not None:
+        raise _refused(
+            graph,
+            f"it makes an int of a float argument ({place_of_node(made)}), and OpenVINO computes floats in 32 bits,"
+            " in which the int may be another one.",
+        )
     try:
         program = with_unpacked_bits(with_packed_weights(graph.artifact, mixed=False))
         program = take_apart(program)
@@ -312,6 +319,6 @@ def _placed(name: str, module: GraphModule) -> str:
     return name
 
 
-def _refused(graph: Graph, reason: str, cause: BaseException) -> ExportError:
+def _refused(graph: Graph, reason: str, cause: BaseException | None = None) -> ExportError:
     error = ExportError(f"cannot be converted to OpenVINO: {reason}", slug="openvino-refused")
     return refused_graph(graph, error, cause)

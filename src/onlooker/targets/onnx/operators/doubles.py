@@ -63,7 +63,8 @@ OF_NUMBERS: dict[Callable[..., Any], Callable[..., Any]] = {
 def floats_are_doubles() -> Iterator[None]:
     """Inside the block torch's converter computes with floats of Python as doubles."""
     from onnxscript import evaluator
-    from torch.onnx._internal.exporter import _building, _core
+
+    from ....torch_internals.onnx_exporter import OpRecorder, exporter
 
     def described(value: Any, kind: Any, **options: Any) -> None:
         describe(value, kind, **options)
@@ -72,9 +73,7 @@ def floats_are_doubles() -> Iterator[None]:
 
     def converted(model: Any, node: torch.fx.Node, values: dict[str, Any], **others: Any) -> None:
         floats = [] if _keeps_doubles(node) else _floats_of(node)
-        with evaluator.default_as(
-            recorder := _building.OpRecorder(others["opset"], others["constant_farm"])
-        ):
+        with evaluator.default_as(recorder := OpRecorder(others["opset"], others["constant_farm"])):
             single = {one.name: op.Cast(values[one.name], to=_FLOAT) for one in floats}
         others["graph_like"].extend(recorder.nodes)
         doubles = {name: values[name] for name in single}
@@ -83,8 +82,8 @@ def floats_are_doubles() -> Iterator[None]:
         values.update(doubles)
 
     with (
-        swapped(_core, "_set_shape_type", described) as describe,
-        swapped(_core, "_handle_call_function_node_with_lowering", converted) as convert,
+        swapped(exporter, "_set_shape_type", described) as describe,
+        swapped(exporter, "_handle_call_function_node_with_lowering", converted) as convert,
     ):
         yield
 

@@ -70,3 +70,21 @@ def test_an_int_of_a_float_argument_is_exact_or_refused() -> None:
     with pytest.raises(ExportError, match=r"int of a float argument.*test_single_floats") as error:
         program.to("openvino")
     assert error.value.slug == "openvino-refused"
+
+
+class Selected(torch.nn.Module):
+    """The number of selected rows is no size of an input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0]
+        return x.sum() + torch.arange(int(rows.shape[0] * 0.58)).sum()
+
+
+def test_a_number_of_selected_rows_bounds_no_size() -> None:
+    observer = InputObserver()
+    with observer(model := Selected()):
+        model(torch.ones(4, 3))
+        model(torch.ones(6, 3))
+    program = observer.export()
+    bound = of_single_floats(program.graphs, "openvino")
+    assert [graph.contract for graph in bound] == [graph.contract for graph in program.graphs]

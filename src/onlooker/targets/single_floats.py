@@ -66,14 +66,13 @@ def _constraints(graph: Graph, target: str) -> Iterator[Constraint]:
         size = node.meta.get("val")
         if node.target not in _INTS or not isinstance(size, torch.SymInt):
             continue
-        symbol, *others = size.node.expr.free_symbols or (None,)
-        if symbol is None or others:
+        symbols = list(size.node.expr.free_symbols)
+        if len(symbols) != 1 or symbols[0] not in in_plan:
             continue
-        name = in_plan.get(symbol, symbol)
-        for formula in _formulas(node, symbol, str(name)):
+        for formula in _formulas(node, symbols[0], str(in_plan[symbols[0]])):
             if formula not in known:
                 known.add(formula)
-                reason = f"{target} computes floats in 32 bits, and the int of one is another there"
+                reason = f"{target} computes floats in 32 bits, and an int of such a float is another one there"
                 yield Constraint(formula, Origin.RUNTIME, place_of_node(node), reason)
 
 
@@ -98,8 +97,10 @@ def _value(given: Any, symbol: Any, sizes: Any, kind: Any) -> Any:
     size = given.meta.get("val")
     if isinstance(size, torch.SymInt) and size.node.expr == symbol:
         return sizes
-    values = [_value(one, symbol, sizes, kind) for one in given.args]
     function: Any = given.target
+    if not (function in _INTS or function in _NUMBERS or function is torch.sym_float):
+        return None
+    values = [_value(one, symbol, sizes, kind) for one in given.args]
     if any(value is None for value in values) or given.kwargs:
         return None
     if function is torch.sym_float:
@@ -108,4 +109,4 @@ def _value(given: Any, symbol: Any, sizes: Any, kind: Any) -> Any:
         return _INTS[function](values[0]).astype(numpy.int64)
     if function is operator.truediv:
         values = list(map(kind, values))
-    return function(*values) if function in _NUMBERS else None
+    return function(*values)

@@ -56,8 +56,8 @@ def convert_graph(graph: Graph) -> Any:
     if (made := int_of_an_argument(graph.artifact.graph)) is not None:
         raise _refused(
             graph,
-            f"it makes an int of a float argument ({place_of_node(made)}), and OpenVINO computes floats in 32 bits,"
-            " in which the int may be another one.",
+            f"the graph makes an int of a float argument ({place_of_node(made)}), and OpenVINO computes floats in 32"
+            " bits, in which the int may be another one.",
         )
     try:
         program = with_unpacked_bits(with_packed_weights(graph.artifact, mixed=False))

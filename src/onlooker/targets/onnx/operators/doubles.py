@@ -73,11 +73,13 @@ def floats_are_doubles() -> Iterator[None]:
 
     def converted(model: Any, node: torch.fx.Node, values: dict[str, Any], **others: Any) -> None:
         floats = [] if _keeps_doubles(node) else _floats_of(node)
+        if not floats:
+            convert(model, node, values, **others)
+            return
+        doubles = {one.name: values[one.name] for one in floats}
         with evaluator.default_as(recorder := OpRecorder(others["opset"], others["constant_farm"])):
-            single = {one.name: op.Cast(values[one.name], to=_FLOAT) for one in floats}
+            values.update({name: op.Cast(value, to=_FLOAT) for name, value in doubles.items()})
         others["graph_like"].extend(recorder.nodes)
-        doubles = {name: values[name] for name in single}
-        values.update(single)
         convert(model, node, values, **others)
         values.update(doubles)
 

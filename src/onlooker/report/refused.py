@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,22 +43,29 @@ def served_together(graphs: Sequence[GraphContents]) -> tuple[ServedTogether, ..
     parts = [(graph.plan.symbols, graph.contract.regions) for graph in graphs]
     by_symbols = sorted(range(len(graphs)), key=lambda number: -len(graphs[number].plan.symbols))
     for number in by_symbols:
-        plan = graphs[number].plan
-        form: tuple[Any, ...] = tuple(map(_leaf_form, plan.leaves))
-        for general in groups:
-            fixed = _numbers_for_symbols(general, form)
-            if fixed is not None and fixed.keys().isdisjoint(symbol_names(plan)):
-                symbols = [Symbol(name, (size,), size, size) for name, size in fixed.items()]
-                parts[number] = ((*parts[number][0], *symbols), parts[number][1])
-                form = general
-                break
+        symbols, regions = parts[number]
+        form, fixed = _general_form(graphs[number].plan, groups)
+        parts[number] = ((*symbols, *fixed), regions)
         groups.setdefault(form, []).append(number)
+    together = sorted(tuple(sorted(numbers)) for numbers in groups.values())
     return tuple(
-        ServedTogether(
-            tuple(sorted(numbers)), served_sizes([parts[one] for one in sorted(numbers)])
-        )
-        for numbers in sorted(groups.values(), key=min)
+        ServedTogether(numbers, served_sizes([parts[number] for number in numbers]))
+        for numbers in together
     )
+
+
+def _general_form(
+    plan: Plan, known: Iterable[tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], list[Symbol]]:
+    """The form of the inputs of a plan, or the more general one among those that are known, with the symbols that are
+    numbers in the plan.
+    """
+    form = tuple(map(_leaf_form, plan.leaves))
+    for general in known:
+        fixed = _numbers_for_symbols(general, form)
+        if fixed is not None and fixed.keys().isdisjoint(symbol_names(plan)):
+            return general, [Symbol(name, (size,), size, size) for name, size in fixed.items()]
+    return form, []
 
 
 def _numbers_for_symbols(general: tuple[Any, ...], form: tuple[Any, ...]) -> dict[str, int] | None:

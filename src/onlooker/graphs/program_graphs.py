@@ -31,6 +31,7 @@ from .one_plan.search import PlanSearch
 from .plans import domain_of
 from .prepare import Prepared
 from .served_calls import ServedCalls
+from .sides.alike_sides import alike_side
 
 __all__ = ["ProgramGraphs"]
 
@@ -76,7 +77,8 @@ class ProgramGraphs:
     def begin(self, traced: Traced, samples: Sequence[Sample] | None = None) -> PlanSearch:
         """Returns a search that begins with a trace. It is not in the program yet."""
         plan = traced.graph.plan
-        search = PlanSearch(plan, samples or self.samples, self.lab, self.domain_of(plan))
+        domain = self.domain_of(plan)
+        search = PlanSearch(plan, samples or self.samples, self.lab, domain, alike_side)
         with self.noting(search):
             search.begin(traced)
         self._is_oblivious = self._is_oblivious or traced.graph.oblivious

@@ -11,7 +11,7 @@ or to refuse, the graph must read as well, and both must draw as many random num
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -59,11 +59,12 @@ class Numbers:
     """Numbers for what operators compute, shared by the runs that are compared.
 
     A run is the ``steps`` of a recorder: per operator its arguments and its result, and the ``bodies`` of one that
-    has some.
+    has some. Of the ``weights`` two that hold the same are two: they may hold something else later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor] = ()) -> None:
         self._numbering = Numbering()
+        self._weights = {_place_of(one) for one in weights}
         self._constants: set[int] = set()
         #: the number of ``x != 0``, and that of ``x``
         self._asked_of: dict[int, int] = {}
@@ -186,7 +187,9 @@ class Numbers:
 
     def _constant(self, value: torch.Tensor, *, most: int = _SMALL) -> Numbered:
         most = most if value.is_floating_point() else _COMPUTED
-        content = digest(value) if value.numel() <= most else _place_of(value)
+        place = _place_of(value)
+        is_content = value.numel() <= most and place not in self._weights
+        content = digest(value) if is_content else place
         number = self._numbered(("constant", content), value)
         self._constants.add(number.number)
         return number

@@ -1,16 +1,20 @@
-"""Do a model and a graph of it run the same operators at some sizes? Both run without floats.
+"""Do a model and a graph of it run the same operators at some sizes? Both run without floats, or both with
+values.
 
 Equal operators on equal arguments give equal results for all values. So two such runs prove more than
-results that agree for a few, and of a large model they cost less than one run with values.
+results that agree for a few, and of a large model those without floats cost less than one run with values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from ..core.call import Values
 from ..core.path import Path
@@ -19,6 +23,7 @@ from ..lab.recorder import Recorder
 from ..lab.remembering_mode import RememberingMode
 from ..lab.without_floats import without_float_values, without_its_floats
 from ..materialise.arguments import Calls
+from ..observing.store import copy_leaves
 from ..proofs.same_run import Numbers
 from ..repairs.trace_mode import reading
 from ..repairs.untraced_tensors import UntracedTensors
@@ -26,9 +31,19 @@ from ..torch_internals.fake_tensors import FakeTensorMode
 from .graph import Graph
 from .size_reads import SizeReads
 
-__all__ = ["run_alike", "sizes_read_alike"]
+__all__ = ["AlikeRuns", "run_alike", "sizes_read_alike"]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeRuns:
+    """The operators and the results of a run of a model and of a run of its graph, which are the same."""
+
+    of_model: Recorder
+    results: Sequence[Any]
+    of_graph: Recorder
+    results_of_graph: Sequence[Any]
 
 
 def sizes_read_alike(
@@ -58,31 +73,42 @@ def run_alike(
     looking: Callable[[FakeTensorMode, Recorder], AbstractContextManager[None]],
     *,
     why: str,
-) -> Recorder | None:
-    """The operators of a run of the model without floats, where the graph runs the same ones on the same
-    arguments; None where it does not, or where that is unknown.
+    has_values: bool = False,
+) -> AlikeRuns | None:
+    """A run of the model without floats and one of the graph, where both run the same operators on the same
+    arguments; None where they do not, or where that is unknown.
 
-    The model runs inside of ``looking``, which takes the values of floats away.
+    The model runs inside of ``looking``, which takes the values of floats away, unless the run ``has_values``.
     """
     of_model, of_graph = Recorder(), Recorder()
     paths = [leaf.path for leaf in graph.plan.inputs]
-    mode, why = RememberingMode(), f"{why}, without floats"
-    ours = _without_floats(mode, values)
+    mode, why = RememberingMode(), why if has_values else f"{why}, without floats"
+    ours = _copied(values) if has_values else _without_floats(mode, values)
     try:
         result = lab.run_within(calls.arguments_of(ours), looking(mode, of_model), why=why)
-        with without_float_values() as another:
-            given = _without_floats(another, values)
+        with contextlib.ExitStack() as stack:
+            if has_values:
+                given = _copied(values)
+            else:
+                given = _without_floats(stack.enter_context(without_float_values()), values)
             theirs = [given[path] for path in paths]
-            with of_graph:
-                got = graph(theirs)
+            stack.enter_context(of_graph)
+            got = graph(theirs)
     except Exception as error:
         logger.debug("%s: %s", why, error)
         return None
-    numbers = Numbers()
+    if result.structure != graph.outputs.structure:
+        return None
+    weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
+    numbers = Numbers(() if weights is None else (*weights.parameters(), *weights.buffers()))
     of_the_model = numbers.of(of_model, [ours[path] for path in paths], result.leaves)
     is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
-    return of_model if is_same else None
+    return AlikeRuns(of_model, result.leaves, of_graph, got) if is_same else None
+
+
+def _copied(values: Values) -> dict[Path, Any]:
+    return dict(zip(values, copy_leaves(tuple(values.values())), strict=True))
 
 
 def _without_floats(mode: FakeTensorMode, values: Values) -> dict[Path, Any]:

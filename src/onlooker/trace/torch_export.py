@@ -87,7 +87,8 @@ _WATCH_STATE = (
 class Traced:
     """A graph, the path condition of its trace, and the ``bounds`` beyond which the model refuses
     what the condition allows: together they are the contract of the graph. ``unread`` are the
-    attributes that each call sets before it reads them.
+    attributes that each call sets before it reads them. ``by_run`` is True where no trace was made: a run of the
+    model went the operators of the graph.
     """
 
     graph: Graph
@@ -96,6 +97,7 @@ class Traced:
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
     unread: frozenset[str] = frozenset()
+    by_run: bool = False
 
 
 def export_graph(

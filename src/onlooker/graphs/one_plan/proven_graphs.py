@@ -31,6 +31,7 @@ from ...contract.places import formulas_of
 from ...core.contract import Constraint, Contract, Origin, Region, Way
 from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
+from ...infer.sizes import listed
 from ...proofs.exported_sizes import output_kinds, read_sizes, sizes_in_plan
 from ...proofs.path_condition import proofs_of
 from ...proofs.same_graph import Comparison
@@ -131,11 +132,7 @@ class ProvenGraphs:
                     self._replace(known, traced, fixed, choice)
                     return
                 known.graph = _with_marks_of(known.graph, traced.graph)
-                region = self._region(
-                    known.graph, traced, sizes_without(fixed, known.fixed), choice
-                )
-                known.traces.append(traced)
-                known.regions.append(region)
+                self._add_region(known, traced, fixed, choice)
                 return
         for known in self.graphs:
             if _are_within(known.fixed, fixed) and self._is_right_for(traced.graph, known.traces):
@@ -145,6 +142,23 @@ class ProvenGraphs:
         plan = replace(traced.graph.plan, name=f"{self._plan.name}_{len(self.graphs) + 1}")
         named = replace(traced, graph=replace(traced.graph, plan=plan))
         self.graphs.append(self._proven(named, fixed))
+
+    def add_side(self, known: ProvenGraph, side: Traced, choice: Sizes) -> bool:
+        """Proves a known graph on a side that a run stands for; False where it is not shown right at sizes of 0 and 1,
+        of which a trace knows more.
+        """
+        pins = {name: size for name, size in choice.items() if size < 2}
+        region = self._region(known.graph, side, sizes_without(pins, known.fixed), choice)
+        if any(limit.origin is Origin.UNPROVEN for limit in region.limits):
+            return False
+        known.traces.append(side)
+        known.regions.append(region)
+        return True
+
+    def _add_region(self, known: ProvenGraph, traced: Traced, fixed: Sizes, choice: Sizes) -> None:
+        region = self._region(known.graph, traced, sizes_without(fixed, known.fixed), choice)
+        known.traces.append(traced)
+        known.regions.append(region)
 
     def _is_more_open(self, traced: Traced, fixed: Sizes, known: ProvenGraph) -> bool:
         """True where a trace of the symbols of a known graph has fewer numbers of its own, and says more of the
@@ -317,7 +331,7 @@ class ProvenGraphs:
             for c in traced.graph.contract.regions[0].constraints
             if c.origin in (Origin.FIXED, Origin.STEPS)
         )
-        evidence = traced_at(sizes)
+        evidence = f"a run with {listed(sizes)}" if traced.by_run else traced_at(sizes)
         region = ProvenRegion(
             fixed,
             traced.condition.atoms,

@@ -21,7 +21,7 @@ Had both sides computed the same, A would be proven for ``n <= 64`` and ``n > 64
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...contract.boundaries import boundary_sizes
@@ -51,6 +51,9 @@ from .ways import Limits
 
 __all__ = ["PlanSearch"]
 
+#: says which known graph a model computes on the side of some sizes, and what a trace there would say
+SideOf = Callable[["PlanSearch", Sizes], tuple[ProvenGraph, Traced] | None]
+
 logger = logging.getLogger(__name__)
 #: what may be spent on traces for sizes of interest that no watched call had: a trace costs 1, and 1
 #: more per so many conditions
@@ -61,6 +64,8 @@ _LEAST_SPENT = 4
 _OF_VALUES = 4
 #: how many traces are made for sizes that are worth no further graph
 _MOST_FURTHER = 2
+#: so many sides on which a model runs no known operators are compared
+_MOST_IN_VAIN = 2
 #: where conditions are about more remainders, no trace is made off their grid: its sizes are long sums
 _MOST_REMAINDERS = 4
 
@@ -74,8 +79,10 @@ class PlanSearch:
         samples: Sequence[Sample],
         lab: Lab,
         domain: DomainOfInterest | None = None,
+        side_of: SideOf | None = None,
     ) -> None:
         self.calls, self.lab = Calls(plan, samples), lab
+        self._side_of, self._sides_in_vain = side_of, 0
         #: symbols of a plan that this one was made from, as numbers
         self.fixed: Sizes = {}
         self.domain = domain or DomainOfInterest()
@@ -305,6 +312,8 @@ class PlanSearch:
         """Traces the plan until a graph holds some sizes; True where one does then."""
         before = self._sides_of(seed)
         for choice in self._nearby.general_near(seed):
+            if self._prove_side(choice) and self.holds(seed):
+                return True
             refusal = self._trace(choice)
             if self.holds(seed):
                 return True
@@ -321,6 +330,8 @@ class PlanSearch:
         if choice is None:
             self._tried.add(self._sides_of(seed))
             return True
+        if self._prove_side(choice) and self.holds(seed):
+            return True
         n_graphs = len(self.graphs)
         self._trace(choice)
         if len(self.graphs) > n_graphs:
@@ -329,6 +340,19 @@ class PlanSearch:
         if not self.holds(seed):
             self._tried.add(self._sides_of(seed))
         return True
+
+    def _prove_side(self, choice: Sizes) -> bool:
+        """Proves a known graph on the side of some sizes without a trace; False where that is not known."""
+        if self._side_of is None or self._sides_in_vain >= _MOST_IN_VAIN:
+            return False
+        found = self._side_of(self, choice)
+        is_proven = found is not None and self._proven.add_side(*found, choice)
+        self._sides_in_vain += not is_proven
+        return is_proven
+
+    def first_violated(self, sizes: Sizes) -> list[str]:
+        """For each region the first condition that sizes violate, empty where they violate none."""
+        return self._proven.first_violated(sizes)
 
     def _trace(self, choice: Sizes) -> ExportError | None:
         """Traces the plan once: its graph at these sizes is a known one, proven there from now on, or

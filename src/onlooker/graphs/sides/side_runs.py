@@ -571,7 +571,7 @@ class _Way:
             run = run_alike(graph, calls, self.lab, values, looking, why=why)
         if run is None:
             return None
-        operators = tuple(str(function) for function, *_ in run.steps)
+        operators = tuple(str(function) for function, *_ in run.of_model.steps)
         conditions = symbols.conditions(log.decisions.values())
         return _Side(sizes, conditions, symbols.fixed, operators)
 

@@ -243,14 +243,31 @@ class SymbolicSizes(Reader):
         :raises WayDiffersError: for a decision about another number
         """
         found: dict[str, Constraint] = {}
-        for decision in decisions:
-            try:
-                formula = written(in_sizes(decision, self._axes))
-            except ExportError as error:
-                raise WayDiffersError(f"it decides by another size at {decision.line}") from error
+        for condition, decision in self.decided(decisions):
+            formula = written(condition)
             found.setdefault(formula, Constraint(formula, Origin.MODEL, decision.line))
         found.pop("True", None)
         return tuple(found.values())
+
+    def decided(self, decisions: Iterable[Decision]) -> Iterator[tuple[Any, Decision]]:
+        """Yields the decisions of Python, each with its condition on the sizes of the plan.
+
+        :raises WayDiffersError: for a decision about another number
+        """
+        for decision in decisions:
+            try:
+                yield in_sizes(decision, self._axes), decision
+            except ExportError as error:
+                raise WayDiffersError(f"it decides by another size at {decision.line}") from error
+
+    def in_plan(self, size: Any) -> Any:
+        """A size that the Python of the model read, in the symbols of the plan; None for another one."""
+        if not isinstance(size, torch.SymInt):
+            return sympy.Integer(size)
+        of_plan = {own: expression for expression, own in self._symbols.items()}
+        expression = size.node.expr
+        is_known = expression.free_symbols <= of_plan.keys()
+        return expression.xreplace(of_plan) if is_known else None
 
 
 def _first_parts(index: Any) -> Iterator[Any]:

@@ -36,6 +36,7 @@ from ...repairs.numbers.size_ints import NUMBERS_OF_SIZES, builtins_swapped, fil
 from ...repairs.trace_mode import reading
 from ...repairs.untraced_tensors import UntracedTensors
 from ...torch_internals.trees import tree_leaves
+from ...trace.size_reads import SizeReads
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
@@ -237,8 +238,11 @@ class WayRuns:
         symbols: SymbolicSizes,
         hits: HitRows,
         loops: LoopsOfRuns | None = None,
+        reads: SizeReads | None = None,
     ) -> Iterator[None]:
-        """Inside the block sizes are symbols, operators are recorded, and ``loops`` are rolled."""
+        """Inside the block sizes are symbols, operators are recorded, and ``loops`` are rolled; ``reads`` notes the
+        sizes that Python reads.
+        """
         within = as_in_a_trace() if self.in_a_trace else contextlib.nullcontext()
         rolled = [loops] if loops is not None and loops.rolls else []
         builtins = rolled[0].builtins if rolled else symbols.ranges.builtins
@@ -247,7 +251,8 @@ class WayRuns:
         names = {**NUMBERS_OF_SIZES, **builtins}
         swapped = builtins_swapped(model, names, keeps_compared=True, files=files)
         tables = TablesOfSizes(model, self.lab.subject.former, full=self.before is not None)
-        looked_at = reading(symbols, *rolled, hits, UntracedTensors())
+        noted = [] if reads is None else [reads]
+        looked_at = reading(symbols, *noted, *rolled, hits, UntracedTensors())
         with within, recorder, looked_at, kinds, swapped, tables:
             yield
             symbols.ranges.settle()

@@ -1,0 +1,230 @@
+"""Sides of what a model decides by sizes on which it runs the operators of a graph that is known.
+
+A trace of each side costs as much as the first one, and most sides give the same graph::
+
+    traced with (batch 3, 12 tokens, a cache of 20)     what Python decides elsewhere
+    a cache of 0                                        keys.numel() == 0
+    1 token                                             q_length > 1
+
+So before such a trace, model and graph run at sizes of the side, a large model without floats, each size that
+Python reads being a symbol of torch. Equal operators on equal arguments give equal results for all values, and
+what Python decides by the symbols is the path condition of the side. Sizes alone could agree by chance:
+two runs of other sizes have to do so, with the same decisions, the same numbers on positions, and
+pieces of what is computed of sizes. A side of which all of that is not known is traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from ...core.contract import Origin
+from ...core.errors import ExportError
+from ...core.sizes.expression import Sizes
+from ...core.support.progress import tell
+from ...infer.sizes import are_in_range, is_possible, listed
+from ...lab.lab import SpentError
+from ...lab.recorder import Recorder
+from ...lab.stateful import Stateful
+from ...lab.without_floats import without_float_values
+from ...materialise.padding import with_padding
+from ...observing.reach import Snapshot
+from ...observing.wrapping.shared_block import SharedBlock
+from ...proofs.decisions import Decision, recorded_decisions
+from ...proofs.path_condition import (
+    Atom,
+    PathCondition,
+    in_least_terms,
+    key_of,
+    proofs_of,
+    symbol_of,
+    value_at,
+)
+from ...repairs.not_tracing import NOT_TRACING
+from ...torch_internals.fake_tensors import FakeTensorMode
+from ...trace.operators_alike import AlikeRuns, run_alike
+from ...trace.size_reads import SizeReads
+from ...trace.torch_export import Traced
+from ..identity import pieces_of
+from ..one_plan.proven_graphs import ProvenGraph
+from ..one_plan.search import PlanSearch
+from .operators_of_runs import numbers_of_positions, used_steps
+from .symbolic_sizes import SymbolicSizes, WayDiffersError
+from .way_runs import SizesOfModel, WayRuns
+
+__all__ = ["alike_side"]
+
+logger = logging.getLogger(__name__)
+#: sizes of the two runs of a side: each symbol has others
+_PRIMES = ((5, 7, 11, 13, 17, 19), (23, 29, 31, 37, 41, 43))
+
+
+def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] | None:
+    """The graph of a search whose operators the model runs on the side of some sizes, and what a trace there
+    would say; None where there is none, or where that is not known.
+    """
+    if not _may_be_compared(search):
+        return None
+    lab = search.lab
+    known = SizesOfModel.of(search, lab)
+    pins = {name: size for name, size in choice.items() if size < 2}
+    for proven in search.graphs:
+        if any(pins.get(name) != size for name, size in proven.fixed.items()):
+            continue
+        tell("comparing", detail=f"{search.plan.name} with {listed(choice)}")
+        runs = _Runs(search, known, proven)
+        try:
+            found = runs.side(choice, pins)
+        except (SpentError, WayDiffersError, ExportError) as error:
+            logger.debug("the side of %s is not compared: %s", choice, error)
+            found = None
+        if found is not None:
+            return proven, found
+    return None
+
+
+def _may_be_compared(search: PlanSearch) -> bool:
+    """False where a trace knows more than a run: of numbers that are arguments, loops that were rolled, state, and
+    blocks that share a graph.
+    """
+    lab = search.lab
+    regions = [region for proven in search.graphs for region in proven.regions]
+    is_plain = not isinstance(lab.model, Stateful) and not lab.kept.lifted
+    return (
+        is_plain
+        and not isinstance(lab.subject.watched, SharedBlock)
+        and not search.request.sizes_are_values
+        and all(leaf.is_tensor for leaf in search.plan.inputs)
+        and not any(region.rolling.lines or region.rolling.visited for region in regions)
+    )
+
+
+class _Runs:
+    """Runs of the model and of one graph on a side."""
+
+    def __init__(self, search: PlanSearch, known: SizesOfModel, proven: ProvenGraph) -> None:
+        self._search, self._lab, self._known, self._proven = search, search.lab, known, proven
+        self._graph, self._plan = proven.graph, search.plan
+
+    def side(self, choice: Sizes, pins: Sizes) -> Traced | None:
+        """What a trace of the side would say, where two runs show the operators of the graph; None elsewhere."""
+        found: list[PathCondition] = []
+        for primes in _PRIMES:
+            sizes = self._own_sizes(choice, primes)
+            condition = None if sizes is None else self._condition_at(sizes, pins)
+            if condition is None or (found and not _are_same(found[0], condition)):
+                return None
+            found.append(condition)
+        own = self._graph.artifact
+        traces = self._proven.traces
+        traced = next((one for one in traces if one.graph.artifact is own), traces[0])
+        tried = tuple(atom for atom in traced.condition.tried if self._is_open(atom, pins))
+        condition = replace(found[0], tried=tried)
+        return replace(traced, graph=self._graph, condition=condition, by_run=True)
+
+    def _own_sizes(self, choice: Sizes, primes: Sequence[int]) -> Sizes | None:
+        """Sizes on the side of the choice, of which nothing that the model reads is one of its constants; None where
+        there are none.
+        """
+        violated = self._search.first_violated(choice)
+        steps = {symbol.name: symbol.step for symbol in self._plan.symbols}
+        found, left = dict(choice), list(primes)
+        for name in (name for name, size in choice.items() if size > 1):
+            for prime in left:
+                own = {**found, name: prime * steps.get(name, 1)}
+                if self._search.first_violated(own) == violated and self._is_own(own, name):
+                    found = own
+                    left.remove(prime)
+                    break
+            else:
+                return None
+        is_lawful = are_in_range(self._plan, found) and is_possible(self._plan, found)
+        return found if is_lawful else None
+
+    def _is_own(self, sizes: Sizes, name: str) -> bool:
+        """True where no size that hangs on a symbol is a constant of the model."""
+        constants = self._known.constants_at(self._plan, sizes)
+        numbers = self._numbers(sizes)
+        hanging = (e for e in self._known.expressions if name in map(str, e.free_symbols))
+        found = (value_at(one, numbers) for one in hanging)
+        # 0 and 1 are no symbols in any run
+        return all(size not in constants for size in found if size is not None and size > 1)
+
+    def _condition_at(self, sizes: Sizes, pins: Sizes) -> PathCondition | None:
+        """The path condition of a run at some sizes that shows the operators of the graph; None for another one."""
+        runs = WayRuns(self._search, self._lab, self._known)
+        runs.in_a_trace = NOT_TRACING not in self._search.request.on
+        symbols, reads = runs.symbols(sizes), SizeReads()
+        values = self._search.calls.values(sizes)
+        values = with_padding(self._search.calls, values, hidden=True) or values
+        is_dear, is_untouched = self._lab.is_dear(values), False
+
+        @contextlib.contextmanager
+        def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
+            nonlocal is_untouched
+            state = Snapshot.of(self._lab.model)
+            without = without_float_values(mode) if is_dear else contextlib.nullcontext()
+            with (
+                without,
+                runs.reading(recorder, symbols, runs.hit_rows(), reads=reads),
+            ):
+                yield
+            is_untouched = state.is_whole and not state.effects()
+
+        calls, why = self._search.calls, "a side of a decision"
+        with recorded_decisions() as log:
+            run = run_alike(
+                self._graph, calls, self._lab, values, looking, why=why, has_values=not is_dear
+            )
+        if run is None or not is_untouched or symbols.fixed != pins or symbols.lines_of_floats:
+            return None
+        if symbols.pieces != pieces_of(self._graph) or not _have_same_positions(run, symbols):
+            return None
+        read = tuple(tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
+        if any(size is None for shape in read for size in shape):
+            return None
+        atoms = self._atoms(symbols, pins, log.decisions.values())
+        return PathCondition(atoms, reads=read)
+
+    def _atoms(
+        self, symbols: SymbolicSizes, pins: Sizes, decisions: Iterable[Decision]
+    ) -> dict[tuple[str, str], Atom]:
+        proofs, numbers = proofs_of(self._plan), self._numbers(pins)
+        found: dict[tuple[str, str], Atom] = {}
+        for decided, decision in symbols.decided(decisions):
+            condition = value_at(in_least_terms(decided), numbers)
+            if condition is None:
+                raise WayDiffersError(f"it divides by 0 at {decision.line}")
+            if not proofs.always(condition):
+                key, line = key_of(condition), decision.line
+                atom = Atom(key, condition, Origin.MODEL, line, decision.is_number)
+                found.setdefault(key, atom)
+        return found
+
+    def _is_open(self, atom: Atom, pins: Sizes) -> bool:
+        """False for a condition that holds whatever the sizes are that are no number on the side."""
+        return value_at(atom.condition, self._numbers(pins)) not in (None, True, sympy.true)
+
+    def _numbers(self, sizes: Sizes) -> dict[Any, Any]:
+        symbols = (symbol_of(one) for one in self._plan.symbols if one.name in sizes)
+        return {symbol: sympy.Integer(sizes[str(symbol)]) for symbol in symbols}
+
+
+def _have_same_positions(run: AlikeRuns, symbols: SymbolicSizes) -> bool:
+    """True where model and graph compare positions with the same numbers."""
+    one, other = (
+        numbers_of_positions(used_steps(recorder.steps, results))
+        for recorder, results in ((run.of_model, run.results), (run.of_graph, run.results_of_graph))
+    )
+    alone: Counter[int] = (one - other) + (other - one)
+    return all(map(symbols.explains, alone))
+
+
+def _are_same(one: PathCondition, other: PathCondition) -> bool:
+    return one.atoms.keys() == other.atoms.keys() and one.reads == other.reads

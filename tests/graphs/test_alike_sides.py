@@ -1,0 +1,178 @@
+"""Sides of decisions that are proven by runs: which of them need no trace, and which do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import onlooker
+from onlooker.graphs.one_plan import search as searches
+
+Call = tuple[int, int]
+
+
+class Step(torch.nn.Module):
+    """A layer that decides by the number of its rows, ``n``, and those of a cache, ``past``."""
+
+    def __init__(self, side: Callable[..., Any]) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.first, self.second = (torch.nn.Parameter(torch.zeros(4)) for _ in range(2))
+        self.side, self.count = side, 0
+
+    def forward(self, x: torch.Tensor, cache: torch.Tensor) -> Any:
+        past = 0 if cache.numel() == 0 else cache.shape[1]
+        rows = torch.cat([cache, self.linear(x)], dim=1)
+        return self.side(self, rows, x.shape[1], past)
+
+
+def exported(side: Callable[..., Any], calls: Sequence[Call]) -> tuple[Any, Any, list[Any]]:
+    """A program of the model, which was watched with some rows and rows of a cache; the model, and the sizes of
+    the traces after the first one.
+    """
+    torch.manual_seed(0)
+    model = Step(side).eval()
+    observer = onlooker.InputObserver()
+    with observer(model), torch.no_grad():
+        for n, past in calls:
+            model(torch.randn(2, n, 4), torch.randn(2, past, 4))
+    traced: list[Any] = []
+    trace = searches.PlanSearch._trace
+
+    def noted(search: Any, choice: Any) -> Any:
+        traced.append(dict(choice))
+        return trace(search, choice)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searches.PlanSearch, "_trace", noted)
+        return observer.export(), model, traced
+
+
+def is_right(program: Any, model: Any, call: Call) -> bool:
+    """True where the program gives what the model gives, or refuses the call."""
+    n, past = call
+    arguments = torch.randn(3, n, 4), torch.randn(3, past, 4)
+    with torch.no_grad():
+        expected = model(*arguments)
+    try:
+        got = program(*arguments)
+    except onlooker.RejectedCallError:
+        return False
+    torch.testing.assert_close(got, expected)
+    return True
+
+
+WATCHED = [(7, 0), (1, 7), (1, 8)]
+EVERYDAY = [(5, 0), (1, 5), (6, 3), (1, 0), (1, 1), (1, 40)]
+
+
+def plain(model: Any, rows: Any, n: int, past: int) -> Any:
+    """The same on each side."""
+    return rows * 2 if n > 1 else rows * 2
+
+
+def test_that_sides_of_the_same_operators_are_not_traced() -> None:
+    program, model, traced = exported(plain, WATCHED)
+    assert traced == []
+    assert len(program.graphs) == 1
+    assert program.verify()
+    assert all(is_right(program, model, call) for call in EVERYDAY)
+
+
+def of_one_row(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 else rows * 2
+
+
+def of_a_corner(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and past == 0 else rows * 2
+
+
+def of_a_weight(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows + (model.second if n == 1 else model.first)
+
+
+def of_a_flag(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows, n == 1
+
+
+def of_names(model: Any, rows: Any, n: int, past: int) -> Any:
+    return {"one": rows} if n == 1 else {"many": rows}
+
+
+def of_a_minimum(model: Any, rows: Any, n: int, past: int) -> Any:
+    length = torch.sym_min(past + n, 30) if n == 1 else past + n
+    return rows[:, -length:]
+
+
+def of_a_window(model: Any, rows: Any, n: int, past: int) -> Any:
+    hidden = torch.arange(past + n) >= (37 if n == 1 else 1 << 30)
+    return rows.masked_fill(hidden[None, :, None], 0.0)
+
+
+def of_values(model: Any, rows: Any, n: int, past: int) -> Any:
+    if n == 1 and bool(rows.sum() > 1e9):
+        return rows * 3
+    return rows * 2
+
+
+def of_a_number(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * (past + 1 if n == 1 else 6)
+
+
+def of_a_shift(model: Any, rows: Any, n: int, past: int) -> Any:
+    end = past + 5 if n == 1 else 2 * past
+    return rows.sum(1) * end
+
+
+SIDES = [
+    of_one_row,
+    of_a_corner,
+    of_a_weight,
+    of_a_flag,
+    of_names,
+    of_a_minimum,
+    of_a_window,
+    of_a_number,
+    of_a_shift,
+]
+
+
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
+def test_that_another_side_is_never_taken_for_the_known_graph(side: Any) -> None:
+    program, model, _ = exported(side, WATCHED)
+    served = [call for call in EVERYDAY if is_right(program, model, call)]
+    assert {(5, 0), (1, 5)} <= set(served)
+
+
+def test_that_a_side_that_reads_values_is_right_or_refused() -> None:
+    program, model, _ = exported(of_values, WATCHED)
+    with torch.no_grad():
+        large = torch.full((2, 1, 4), 1e12), torch.full((2, 3, 4), 1e12)
+        expected = model(*large)
+        try:
+            got = program(*large)
+        except onlooker.RejectedCallError:
+            return
+    torch.testing.assert_close(got, expected)
+
+
+def test_that_weights_of_equal_values_stay_apart() -> None:
+    """A program whose weights are changed is right on each side."""
+    program, model, _ = exported(of_a_weight, WATCHED)
+    with torch.no_grad():
+        model.second += 1.0
+    assert all(is_right(program, model, call) for call in [(5, 0), (1, 5)])
+
+
+def counted(model: Any, rows: Any, n: int, past: int) -> Any:
+    if n == 1:
+        model.count += 1
+    return rows * (2 if model.count < 3 else 5)
+
+
+def test_that_a_side_that_counts_is_no_run_of_the_graph() -> None:
+    with pytest.raises(onlooker.OnlookerError, match="state"):
+        exported(counted, WATCHED)[0].verify(strict=True)

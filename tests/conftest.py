@@ -6,6 +6,7 @@ import collections
 import logging
 import os
 import zlib
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the tests run in several processes
@@ -31,19 +32,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _cases = collections.Counter[str]()
+#: tests that took 4 seconds and more in a run of all on two busy processors; others of their files stay
+_SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Of the cases of a test that is marked ``one_in(n)`` all are slow but the first of each n."""
+    """Of the cases of a test that is marked ``one_in(n)`` all are slow but the first of each n, and so is each case
+    that ``slow.txt`` names.
+    """
     for mark in item.iter_markers("one_in"):
         test = item.nodeid.partition("[")[0]
         if _cases[test] % mark.args[0]:
             item.add_marker(pytest.mark.slow)
         _cases[test] += 1
+    if item.nodeid in _SLOW:
+        item.add_marker(pytest.mark.slow)
+
+
+def _check_names(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Passes where ``slow.txt`` names tests that are there, as far as whole files were collected."""
+    found = {item.nodeid for item in items}
+    files = {name.partition("::")[0] for name in found}
+    gone = sorted(name for name in _SLOW - found if name.partition("::")[0] in files)
+    if gone and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"tests/slow.txt names tests that are not there: {', '.join(gone)}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A part of the tests that no result and no later test changes."""
+    _check_names(config, items)
     share = config.getoption("--share")
     left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % share]
     items[:] = [item for item in items if not zlib.crc32(item.nodeid.encode()) % share]

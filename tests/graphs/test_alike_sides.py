@@ -71,7 +71,10 @@ EVERYDAY = [(5, 0), (1, 5), (6, 3), (1, 0), (1, 1), (1, 40)]
 
 def plain(model: Any, rows: Any, n: int, past: int) -> Any:
     """The same on each side."""
-    return rows * 2 if n > 1 else rows * 2
+    if n > 1:
+        return rows * 2
+    many = rows * 2
+    return many
 
 
 def test_that_sides_of_the_same_operators_are_not_traced() -> None:

@@ -73,8 +73,7 @@ def plain(model: Any, rows: Any, n: int, past: int) -> Any:
     """The same on each side."""
     if n > 1:
         return rows * 2
-    many = rows * 2
-    return many
+    return rows.mul(2)
 
 
 def test_that_sides_of_the_same_operators_are_not_traced() -> None:

@@ -154,3 +154,61 @@ def test_how_it_is_said() -> None:
     join = Join(Path((Name("encoded"), Attr("objects"))), None)
     assert str(join) == "encoded.objects is not read"
     assert isinstance(Unread(), list)
+
+
+class ReadsTexts(torch.nn.Module):
+    """A batch with the names of its files, of which ``read`` makes a number."""
+
+    def __init__(self, read: Callable[[list[str]], Any]) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, batch: dict[str, Any]) -> Any:
+        found = self.read(batch["names"])
+        if isinstance(found, list):
+            return {"x": batch["x"] * 2.0, "names": found}
+        return batch["x"] * float(found)
+
+
+def named(batch: int) -> dict[str, Any]:
+    return {"x": rows(batch), "names": [f"image {batch} {number}.png" for number in range(batch)]}
+
+
+def watched_texts(read: Callable[[list[str]], Any]) -> tuple[Any, torch.nn.Module]:
+    model, observer = ReadsTexts(read).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3, 5):
+            model(named(batch))
+    return observer.export(), model
+
+
+@pytest.mark.parametrize("read", [lambda names: 2, lambda names: names], ids=["passed by", "given back"])
+def test_texts_that_change_and_are_not_read_are_no_condition(
+    read: Callable[[list[str]], Any], tmp_path: FilePath
+) -> None:
+    program, model = watched_texts(read)
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+    program.save(tmp_path)
+    for one in (program, onlooker.load(tmp_path)):
+        got, expected = one(named(7)), model(named(7))
+        if isinstance(expected, dict):
+            assert got.pop("names") == expected.pop("names")
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+TEXTS_READ: dict[str, Callable[[list[str]], Any]] = {
+    "number": lambda names: len(names) % 3,
+    "equal": lambda names: 2 if "image 7 0.png" in names else 3,
+    "first": lambda names: 2 if names[0].startswith("image 7") else 3,
+    "joined": lambda names: 2 if "7" in ", ".join(names) else 3,
+    "none at all": lambda names: 3 if names else 2,
+    "a list": lambda names: 2 if isinstance(names[0], str) and names[-1] == "image 7 6.png" else 3,
+}
+
+
+@pytest.mark.parametrize("read", TEXTS_READ.values(), ids=TEXTS_READ)
+def test_texts_that_are_read_are_right_or_refused(read: Callable[[list[str]], Any]) -> None:
+    program, model = watched_texts(read)
+    with contextlib.suppress(RejectedCallError):
+        torch.testing.assert_close(program(named(7)), model(named(7)), rtol=0, atol=0)

@@ -1,8 +1,10 @@
-"""Does the model read an object that cannot be opened? If not, any other serves, in any number."""
+"""Does the model read an object that cannot be opened, or a list of texts that changes, such as the names of files? If
+not, any other serves, in any number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..core.call import Join
@@ -10,7 +12,13 @@ from ..core.path import Path
 from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..observing.store import Sample
-from ..pytrees.joins import join_tensors, joined, joined_results, unknown_objects
+from ..pytrees.joins import (
+    join_tensors,
+    joined,
+    joined_results,
+    lists_of_texts,
+    unknown_objects,
+)
 from ..pytrees.unread import HandedBack, Unread
 from .family import FormFamily
 
@@ -21,7 +29,7 @@ _MOST_CALLS = 3
 
 
 class UnreadObjects(FormFamily):
-    """The objects, and lists of nothing else, that the model does not read in the kept calls.
+    """The objects, lists of nothing else, and lists of texts, that the model does not read in the kept calls.
 
     Each call is run again with an object in their place that notices when it is read, and must give
     what it gave. The same object stands there in all that follows: a path of the model that reads it
@@ -37,6 +45,9 @@ class UnreadObjects(FormFamily):
         for sample in self._samples:
             for path in unknown_objects(sample.inputs):
                 seen.setdefault(path, []).append(sample)
+        for path, values in _texts_of(self._samples).items():
+            if len(set(values.values())) > 1:
+                seen[path] = [one for one in self._samples if one.call.index in values]
         for path, its in seen.items():
             join = Join(path, None)
             chosen = its if len(its) <= _MOST_CALLS else [its[0], its[len(its) // 2], its[-1]]
@@ -44,6 +55,15 @@ class UnreadObjects(FormFamily):
             holds = None not in results and len(set(results)) == 1
             if self._lab.record_claim(str(join), holds, argument=path.root):
                 yield replace(join, results=results[0] or ())
+
+
+def _texts_of(samples: Iterable[Sample]) -> dict[Path, dict[int, tuple[str, ...]]]:
+    """The lists of texts by their place, and by the numbers of the calls that had them."""
+    found: dict[Path, dict[int, tuple[str, ...]]] = {}
+    for sample in samples:
+        for path, texts in lists_of_texts(sample.inputs):
+            found.setdefault(path, {})[sample.call.index] = texts
+    return found
 
 
 def _results_unread(join: Join, sample: Sample, lab: Lab) -> tuple[Path, ...] | None:

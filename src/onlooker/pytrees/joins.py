@@ -1,4 +1,4 @@
-"""Parts of a call that count as one: tensors of a list as their concatenation, and objects that
+"""Parts of a call that count as one: tensors of a list as their concatenation, and objects or lists of texts that
 the model never reads, however many, as one stand-in.
 """
 
@@ -24,6 +24,7 @@ __all__ = [
     "joined",
     "joined_results",
     "lists_of_tensors",
+    "lists_of_texts",
     "split",
     "split_as",
     "unknown_objects",
@@ -60,6 +61,16 @@ def unknown_objects(tree: Tree[Any]) -> Iterator[Path]:
         if all(inner in leaves and _is_nameless(leaves[inner]) for inner in held):
             inside.update(held)
             yield path
+
+
+def lists_of_texts(tree: Tree[Any]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The lists and tuples that hold texts and nothing else, with these texts."""
+    leaves = dict(tree.items())
+    for path, node in _nodes(tree.structure, Path()):
+        values = [leaves.get(path / entry) for entry in node.entries]
+        texts = tuple(value for value in values if type(value) is str)
+        if node.kind in ("list", "tuple") and texts and len(texts) == len(values):
+            yield path, texts
 
 
 def _is_nameless(leaf: Any) -> bool:
@@ -111,7 +122,7 @@ def _joined_result(values: Sequence[Any], dim: int | None) -> Any:
 
 
 def _handed_back(values: Sequence[Any]) -> Any:
-    is_spec = all(isinstance(value, OpaqueSpec) for value in values)
+    is_spec = all(isinstance(value, (OpaqueSpec, ConstantSpec)) for value in values)
     return spec_of(HandedBack(), identified=False) if is_spec else HandedBack()
 
 
@@ -167,6 +178,8 @@ def _is_flat(structure: Structure) -> bool:
 def _is_object(value: Any) -> bool:
     if isinstance(value, OpaqueSpec):
         return value.kind != NESTED
+    if isinstance(value, str) or (isinstance(value, ConstantSpec) and isinstance(value.value, str)):
+        return True
     return is_unknown(value) and not isinstance(value, (TensorSpec, ConstantSpec))
 
 

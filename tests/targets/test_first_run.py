@@ -201,6 +201,17 @@ def test_a_process_that_waits_for_ever_is_an_error(
         checked(program, tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on Windows")
+def test_the_end_of_a_process_is_seen_though_a_child_of_it_lives_on(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("(os.fork() or time.sleep(60)) and os.abort()")
+    begun = time.monotonic()
+    with pytest.raises(ExportError, match=r"ended the process"):
+        checked(program, tmp_path)
+    assert time.monotonic() - begun < 45
+
+
 def test_a_process_that_was_ended_from_outside_blames_no_file(
     program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import pickle
@@ -323,6 +324,9 @@ def main() -> None:
     """Serves the process that started this one. What native code prints goes to the standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+        # a child of a runtime would keep the pipe open when this process dies, and nobody would see its end
+        os.register_at_fork(after_in_child=functools.partial(os.close, answers.fileno()))
     serve(sys.stdin.buffer, answers)
 
 

@@ -143,3 +143,19 @@ def test_a_quotient_of_ints_has_all_digits() -> None:
     program = exported(model, [call(ints[:2]), call(ints[:, :9])]).to("openvino")
     assert program.verify().verified, program.report
     torch.testing.assert_close(program(ints), model(ints))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_floats_that_are_converted_there_and_back_alone_are_refused(dtype: torch.dtype) -> None:
+    """The plugin writes beyond the memory of the result, and the process ends."""
+
+    class Rounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.to(dtype).float(), x + 1
+
+    model, observer = Rounded(), onlooker.InputObserver()
+    with observer(model):
+        for rows in (2, 3):
+            model(torch.randn(rows, 4))
+    with pytest.raises(onlooker.ExportError, match="conversions to other floats alone"):
+        observer.export(to="openvino")

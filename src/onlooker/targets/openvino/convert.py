@@ -99,9 +99,32 @@ def convert_graph(graph: Graph) -> Any:
         held = [condition for scan in scans for condition in scan.held]
         model = _finished(graph, inputs, ports, outputs, [*conditions, *held])
         avoid_wrong_numbers(model)
-        return model
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None
+    if (given := _converted_there_and_back(model)) is not None:
+        raise _refused(
+            graph,
+            f"it gives {given} after conversions to other floats alone, and the plugin of OpenVINO for processors writes"
+            " beyond the memory of such a result.",
+        )
+    return model
+
+
+def _converted_there_and_back(model: Any) -> str | None:
+    """The name of an input that is a result after two conversions between types of floats, and no other operator;
+    None where there is none (OpenVINO 2026.4 ends the process for ``x.half().float()``).
+    """
+    for result in model.get_results():
+        node, n_conversions = result.input_value(0).get_node(), 0
+        while node.get_type_name() in ("Convert", "Identity"):
+            is_conversion = node.get_type_name() == "Convert"
+            if is_conversion and not node.get_output_element_type(0).is_real():
+                break
+            n_conversions += is_conversion
+            node = node.input_value(0).get_node()
+        if node.get_type_name() == "Parameter" and n_conversions > 1:
+            return str(node.get_friendly_name())
+    return None
 
 
 @cache

@@ -300,6 +300,7 @@ class Program:
             unknown=lab.unknown if lab is not None else (),
             stages=program.stages.stages(),
             probes=lab.runs if lab is not None else 0,
+            state="" if program.state is None else program.state.name,
         )
 
     def __copy__(self) -> Program:

@@ -265,8 +265,7 @@ def _run(graphs: Sequence[GraphReport]) -> Iterator[str]:
     """The lines that call the program, here and from its folder."""
     if not graphs:
         return
-    roots = dict.fromkeys(row.root for row in graphs[0].inputs if not row.remark)
-    names = [f"{root}=..." for root in roots] or ["..."]
+    names = graphs[0].passed or ("...",)
     call = f"program({', '.join(names)}); inside of program.installed(model) the model runs on it"
     yield shortened(call, _LONGEST)
     file, opener = graphs[0].file, RUNTIMES[graphs[0].target].opener

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..contract.other_side import Fate, OtherSides
 from ..contract.served import ServedSizes, served_sizes
+from ..core.call import Signature
 from ..core.contents import GraphContents, Outputs
 from ..core.contract import Constraint, Contract, Dropped, Origin
 from ..core.drawing.alike import first_few, listed_sizes
@@ -92,7 +93,7 @@ class GraphReport:
     """One graph of a program; ``dropped`` has conditions that are not needed, each with its
     evidence. ``served`` are the sizes that its contract allows, in few words, ``served_calls`` the
     number of watched calls that it serves, ``watched`` their sizes by symbol, and ``file`` the name
-    of its file, where it was saved.
+    of its file, where it was saved. ``passed`` are the arguments that a call has to pass, as in ``mode='sum'``.
     """
 
     name: str
@@ -116,6 +117,7 @@ class GraphReport:
     served_calls: int = 0
     watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
     file: str = ""
+    passed: tuple[str, ...] = ()
 
     @property
     def made(self) -> str:
@@ -202,12 +204,15 @@ class ReportData:
 def graph_report(
     graph: GraphContents,
     *,
+    signature: Signature | None = None,
+    state: str = "",
     others: OtherSides | None = None,
     traffic: Sequence[tuple[Mapping[str, int], int]] = (),
     notes: Sequence[str] = (),
 ) -> GraphReport:
     """The report of one graph.
 
+    ``signature`` is that of the method, ``state`` the argument that the program fills with its state.
     ``others`` knows which graph takes what this one does not; by default there is no other graph.
     ``traffic`` are the watched calls that it serves: sizes by symbol, and the number of calls.
     ``notes`` are further ones, beside those of the graph.
@@ -240,7 +245,24 @@ def graph_report(
         sum(count for _, count in traffic),
         tuple((s.name, _sizes_of(s.name, traffic)) for s in plan.symbols if traffic),
         graph.file,
+        tuple(_passed(graph, signature or Signature(), state)),
     )
+
+
+def _passed(graph: GraphContents, signature: Signature, state: str) -> Iterator[str]:
+    """Yields the arguments that a call of the graph has to pass: its inputs, and constants that are no defaults."""
+    left_out = {name for way in graph.contract.ways for name in way.left_out}
+    found: dict[str, str] = {}
+    for leaf in graph.plan.leaves:
+        root, is_input = leaf.path.root, leaf.constant is None and leaf.opaque is None
+        is_default = leaf.optional or signature.default_of(leaf.path) == leaf.constant
+        if root == state or root in left_out or (is_input and leaf.fill is not None):
+            continue
+        if is_input:
+            found.setdefault(root, f"{root}=...")
+        elif leaf.constant is not None and len(leaf.path.entries) == 1 and not is_default:
+            found.setdefault(root, f"{root}={leaf.constant}")
+    yield from found.values()
 
 
 def _output_rows(outputs: Outputs) -> Iterator[OutputRow]:

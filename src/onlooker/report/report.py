@@ -176,9 +176,11 @@ def report_of(
     unknown: Sequence[BlindSpot] = (),
     stages: tuple[tuple[str, float], ...] = (),
     probes: int = 0,
+    state: str = "",
 ) -> Report:
     """The report of a program. ``calls`` are those that it was made from, each with the graph that
-    serves it and its sizes; ``unknown`` are blind spots of no graph alone.
+    serves it and its sizes; ``unknown`` are blind spots of no graph alone, ``state`` the argument that the program
+    fills with its state.
     """
     graphs, recording = program.graphs, program.recording
     traffic = rows_by_graph(calls)
@@ -186,6 +188,8 @@ def report_of(
     reports = tuple(
         graph_report(
             graph,
+            signature=recording.signature,
+            state=state,
             others=others,
             traffic=traffic.get(graph.name, ()),
             notes=_notes_of_changed(graph) if program.changed else (),

@@ -77,7 +77,7 @@ def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] 
     for proven in search.graphs:
         if any(pins.get(name) != size for name, size in proven.fixed.items()):
             continue
-        tell("comparing", detail=f"{search.plan.name} with {listed(choice)}")
+        tell("tracing", detail=f"{search.plan.name} with {listed(choice)}")
         runs = _Runs(search, known, proven)
         try:
             found = runs.side(choice, pins)

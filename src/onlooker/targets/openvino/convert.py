@@ -101,11 +101,11 @@ def convert_graph(graph: Graph) -> Any:
         avoid_wrong_numbers(model)
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None
-    if (given := _converted_there_and_back(model)) is not None:
+    if (named := _converted_there_and_back(model)) is not None:
         raise _refused(
             graph,
-            f"it gives {given} after conversions to other floats alone, and the plugin of OpenVINO for processors writes"
-            " beyond the memory of such a result.",
+            f"it gives {named} after conversions to other floats alone, and the plugin of OpenVINO for processors"
+            " writes beyond the memory of such a result.",
         )
     return model
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 
 Calls = list[tuple[Any, ...]]
 
@@ -264,3 +264,31 @@ def test_a_number_beside_its_text_is_a_result_at_the_sizes_of_calls() -> None:
     assert (found["length"], found["said"]) == (3, "length 3")
     sizes = [graph.artifact.model.graph.inputs[0].shape[1] for graph in program.graphs]
     assert sorted(sizes) == [3, 4]
+
+
+class OfStep(torch.nn.Module):
+    """Scales its rows by an int of the call, or adds as many rows."""
+
+    def __init__(self, *, is_size: bool) -> None:
+        super().__init__()
+        self.is_size = is_size
+
+    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        return torch.cat([x, x.new_ones(step, x.shape[1])]) if self.is_size else x * step
+
+
+@pytest.mark.parametrize(
+    ("is_size", "least"), [(False, "0 and more"), (True, "1 and more")], ids=["a factor", "a size"]
+)
+def test_an_int_that_is_no_size_may_be_0_in_a_runtime_too(is_size: bool, least: str) -> None:
+    """The last step of a schedule is 0, which is often not watched."""
+    model, observer = OfStep(is_size=is_size).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for step in (999, 500, 1):
+            model(rand(2, 4), step)
+    program = observer.export(to="onnx")
+    assert program.verify().verified
+    with pytest.raises(RejectedCallError, match=f"step, {least}, the call has -1"):
+        program(rand(2, 4), -1)
+    if not is_size:
+        torch.testing.assert_close(program(rand(3, 4), 0), model(rand(3, 4), 0))

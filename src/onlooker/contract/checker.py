@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..core.contract import Constraint, Contract, Origin
@@ -115,6 +116,8 @@ class Checker:
             size = sizes[symbol.name]
             if not symbol.allows(size):
                 is_bound = bool(symbol.limit) and size > symbol.low
+                if size < symbol.low:  # 0 is in the range, also where an experiment alone found it
+                    symbol = replace(symbol, zero_by_trial=False)
                 yield Violation(
                     ViolationKind.BOUND if is_bound else ViolationKind.RANGE,
                     self._where(symbol.name),

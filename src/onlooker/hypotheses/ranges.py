@@ -8,7 +8,7 @@ sum or a product of others (``past + sequence``) is limited by the ranges of its
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.call import Join
@@ -111,14 +111,17 @@ def _within(symbol: Symbol, limits: Range, seen: Seen) -> Symbol:
     return found
 
 
-def from_one_on(plan: Plan) -> Plan:
-    """The plan without sizes of 0 that neither a call had nor the user asked for.
+def from_one_on(plan: Plan, numbers: Collection[str] = ()) -> Plan:
+    """The plan without sizes of 0 that neither a call had nor the user asked for, but for symbols that are
+    ``numbers`` and no size of any tensor, such as the step of a schedule.
 
     They are proven for the graph of torch. Other runtimes compute some empty tensors otherwise, or
     refuse them.
     """
     symbols = tuple(
-        replace(symbol, low=1, zero_by_trial=False) if symbol.is_empty_too else symbol
+        replace(symbol, low=1, zero_by_trial=False)
+        if symbol.is_empty_too and symbol.name not in numbers
+        else symbol
         for symbol in plan.symbols
     )
     return replace(plan, symbols=symbols)

@@ -16,8 +16,16 @@ from ..core.plan import Plan
 from ..core.sizes.expression import Expression
 from ..core.spec import Axis
 from ..torch_internals.sizes import expression_of
+from ..torch_internals.trees import tree_leaves
 
-__all__ = ["axes_of", "output_kinds", "read_sizes", "sizes_in_plan", "symbols_of"]
+__all__ = [
+    "axes_of",
+    "numbers_of_no_shape",
+    "output_kinds",
+    "read_sizes",
+    "sizes_in_plan",
+    "symbols_of",
+]
 
 
 def symbols_of(
@@ -44,6 +52,27 @@ def sizes_in_plan(
         if isinstance(size, sympy.Symbol):
             found.setdefault(size, plan.expression(axis).value)
     return found
+
+
+def numbers_of_no_shape(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> frozenset[str]:
+    """The symbols of the plan that are ints of calls, and in the shape of no tensor of the program."""
+    own = {
+        found: name
+        for found, name in symbols_of(program, plan, names).items()
+        if any(name == symbol.name for symbol in plan.symbols)
+    }
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    sizes: list[Any] = [
+        size
+        for value in tree_leaves(list(values))
+        if isinstance(value, torch.Tensor)
+        for size in value.shape
+    ]
+    expressions = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
+    taken = frozenset().union(*(one.free_symbols for one in expressions))
+    return frozenset(name for found, name in own.items() if found not in taken)
 
 
 def read_sizes(

@@ -14,6 +14,7 @@ from ..hypotheses.overrides import RangesOption, overrides_of
 from ..hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from ..observing.state import kept_state
 from ..patches.collector import collecting_new_objects
+from ..proofs.exported_sizes import numbers_of_no_shape
 from ..serve.runnable import RunnableProgram
 from ..targets.first_run import kept_open
 from ..targets.fixed_ranks import of_fixed_ranks
@@ -183,7 +184,11 @@ def _in_ranges(
     seen = seen_sizes(contents.plans, contents.recording, contents.joins)
     plans = plans_in_ranges(contents.plans, overrides_of(ranges=ranges), seen)
     if target.name != "torch":
-        plans = list(map(from_one_on, plans))
+        numbers = (
+            numbers_of_no_shape(graph.artifact, graph.plan, graph.names)
+            for graph in contents.graphs
+        )
+        plans = list(map(from_one_on, plans, numbers))
     if target.needs_bounds:
         check_bounded(plans, seen, target.name)
     pairs = zip(contents.graphs, plans, strict=True)

@@ -378,3 +378,12 @@ def test_an_array_of_numpy_is_refused_with_the_way_to_a_tensor() -> None:
     program = observer.export(probe=False)
     with pytest.raises(RejectedCallError, match=r"pass torch\.from_numpy\(array\)"):
         program(torch.ones(2, 4).numpy())
+
+
+def test_a_list_of_numbers_is_no_tensor() -> None:
+    model, observer = torch.nn.Linear(4, 2).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows in (2, 3):
+            model(torch.randn(rows, 4))
+    with pytest.raises(RejectedCallError, match="input is a tensor, the call has a list"):
+        observer.export()([[1.0, 2.0, 3.0, 4.0]])

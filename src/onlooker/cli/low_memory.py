@@ -88,11 +88,13 @@ class LowMemory:
         return bool(self.twin.report.verified)
 
     def __str__(self) -> str:
-        return (
-            f"{self.twin.sentence}. Its graphs serve the same sizes as those of the twin. {self.checked}"
-            f" weights, {self.nbytes / 2**30:.2f} GiB in the folder of the model, were read again from the"
-            " files that were written, and are equal."
+        streamed = (
+            f"{self.checked} weights, {self.nbytes / 2**30:.2f} GiB in the folder of the model, were read again from"
+            " the files that were written, and are equal."
+            if self.checked
+            else f"Every weight is smaller than {SMALLEST >> 10} KiB and was in memory: none was streamed."
         )
+        return f"{self.twin.sentence}. Its graphs serve the same sizes as those of the twin. {streamed}"
 
 
 def convert(name: str, out: Path, request: Request, say: Say) -> LowMemory:

@@ -72,6 +72,7 @@ class Route:
         reason = conflict(plan.structure, structure)
         if reason is not None:
             raise Mismatch(reason)
+        _check_leaves(plan, structure)
         _check_empty(plan, structure)
         kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
         self._ints: list[tuple[int, int, LeafPlan]] = []
@@ -287,6 +288,18 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
     for name in plan.needed:
         if name not in given:
             raise Mismatch(Violation(ViolationKind.ABSENT, name, ALWAYS_GIVEN, "nothing"))
+
+
+def _check_leaves(plan: Plan, structure: Structure) -> None:
+    """Passes where no container stands in the place of an input: a list of numbers is no tensor."""
+    for leaf in plan.inputs:
+        given: Structure | None = structure
+        for entry in leaf.path.entries:
+            given = None if given is None else child_of(given, entry)
+        if given is not None and not given.is_leaf:
+            expected = "tensor" if leaf.is_tensor else "float" if leaf.is_float else "an int"
+            got = f"a {given.kind}"
+            raise Mismatch(Violation(ViolationKind.TYPE, str(leaf.path), expected, got))
 
 
 def _check_empty(plan: Plan, structure: Structure) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -129,7 +131,69 @@ def of_a_shift(model: Any, rows: Any, n: int, past: int) -> Any:
     return rows.sum(1) * end
 
 
+def of_the_value_of_a_size(model: Any, rows: Any, n: int, past: int) -> Any:
+    if n > 1:
+        return rows * 2
+    return rows * 3 if int(torch.tensor(past) // 2) > 12 else rows * 2
+
+
+def of_parts(model: Any, rows: Any, n: int, past: int) -> Any:
+    parts = rows.split(25, dim=1) if n == 1 else (rows,)
+    return rows * 3 if len(parts) > 1 else rows * 2
+
+
+def of_first_part(model: Any, rows: Any, n: int, past: int) -> Any:
+    """Parts of 25 on each side, of which one side takes the first alone."""
+    parts = rows.split(25, dim=1)
+    return parts[0] if n == 1 else torch.cat(parts[:1], dim=1)
+
+
+def of_a_stride(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and rows.stride(0) > 100 else rows * 2
+
+
+def of_a_text(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and f"{past}" == "40" else rows * 2
+
+
+def of_a_number_of_bits(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and math.log2(past + 1) > 5 else rows * 2
+
+
+def of_an_index(model: Any, rows: Any, n: int, past: int) -> Any:
+    table = [2] * 30 + [3] * 30
+    return rows * (table[past] if n == 1 else 2)
+
+
+def of_a_set(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and past in {40, 41} else rows * 2
+
+
+def of_numpy(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and np.sqrt(past) > 6 else rows * 2
+
+
+def of_a_catch(model: Any, rows: Any, n: int, past: int) -> Any:
+    if n == 1:
+        try:
+            rows.expand(-1, past + 1, -1).reshape(-1)[:200].view(200)
+        except RuntimeError:
+            return rows * 2
+        return rows * 3
+    return rows * 2
+
+
 SIDES = [
+    of_the_value_of_a_size,
+    of_parts,
+    of_first_part,
+    of_a_stride,
+    of_a_text,
+    of_a_number_of_bits,
+    of_an_index,
+    of_a_set,
+    of_numpy,
+    of_a_catch,
     of_one_row,
     of_a_corner,
     of_a_weight,
@@ -146,11 +210,30 @@ SIDES = [
 def test_that_another_side_is_never_taken_for_the_known_graph(side: Any) -> None:
     program, model, _ = exported(side, WATCHED)
     served = [call for call in EVERYDAY if is_right(program, model, call)]
-    assert {(5, 0), (1, 5)} <= set(served)
+    assert (5, 0) in served
 
 
-def test_that_a_side_that_reads_values_is_right_or_refused() -> None:
-    program, model, _ = exported(of_values, WATCHED)
+def of_a_list_of_values(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and max(rows[0, 0].tolist()) > 1e9 else rows * 2
+
+
+def of_an_array(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and rows.detach().numpy().max() > 1e9 else rows * 2
+
+
+def of_all(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and not torch.all(rows < 1e9) else rows * 2
+
+
+READING = [of_values, of_a_list_of_values, of_an_array, of_all]
+
+
+@pytest.mark.parametrize("side", READING, ids=lambda side: side.__name__)
+def test_that_a_side_that_reads_values_is_right_or_refused(side: Any) -> None:
+    try:
+        program, model, _ = exported(side, WATCHED)
+    except onlooker.ExportError:
+        return
     with torch.no_grad():
         large = torch.full((2, 1, 4), 1e12), torch.full((2, 3, 4), 1e12)
         expected = model(*large)

@@ -65,6 +65,22 @@ def test_a_generator_that_is_used_is_refused(use: str) -> None:
         watched(Decoder(use), 3).export()
 
 
+class Noisy(torch.nn.Module):
+    def forward(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        return x + torch.randn(x.shape, generator=generator)
+
+
+@pytest.mark.filterwarnings("ignore:The model draws random numbers", "ignore:Outputs depend on earlier calls")
+def test_noise_of_any_size_by_a_generator_is_refused_in_our_words() -> None:
+    """torch takes no symbol for a size there, and says nothing of the generator."""
+    model, observer = Noisy().eval(), InputObserver()
+    with observer(model):
+        for rows in (3, 4):
+            model(torch.zeros(rows, 2), generator=torch.Generator().manual_seed(3))
+    with pytest.raises(ExportError, match=r"a torch.Generator that a call passes .* is used"):
+        observer.export()
+
+
 class Derivative(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.func.grad(lambda y: (y**2).sum())(x)

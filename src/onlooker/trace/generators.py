@@ -16,7 +16,7 @@ from ..repairs.inner_gradients import TRANSFORM_USED
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.modes import is_functorch_wrapped_tensor
 
-__all__ = ["NoGraphError", "check_generators", "without_generator"]
+__all__ = ["NoGraphError", "check_generators", "told_of_generators", "without_generator"]
 
 
 class NoGraphError(RuntimeError):
@@ -32,6 +32,20 @@ def _generator_is_used() -> NoGraphError:
         "a torch.Generator that a call passes or the model holds is used, and a graph can only draw from torch's own",
         "Draw the random numbers outside of the model, and pass them.",
     )
+
+
+def told_of_generators(error: Exception) -> Exception:
+    """The error of a trace; one of ours where it ended in a function of torch that was given a generator: torch says
+    there that a size is no number.
+    """
+    place = error.__traceback__
+    while place is not None:
+        named = place.tb_frame.f_locals.get("kwargs")
+        given = named.values() if isinstance(named, dict) else ()
+        if any(isinstance(value, torch.Generator) for value in given):
+            return _generator_is_used()
+        place = place.tb_next
+    return error
 
 
 class _Unread(torch.Generator):

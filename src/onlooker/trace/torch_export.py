@@ -58,7 +58,7 @@ from .dim_names import takes_names
 from .dims import dynamic_shapes
 from .flat import FlatModel, FlatRun, output_labels
 from .float_ranges import with_float_ranges
-from .generators import NoGraphError, check_generators
+from .generators import NoGraphError, check_generators, told_of_generators
 from .graph import Graph
 from .graph_check import checked_floats, is_exact_elsewhere, mask_difference, mask_refusal
 from .plain_weights import take_weights_apart
@@ -183,7 +183,7 @@ def _attempt(
             program = _export(flat, lab, example, request)
         except Exception as refusal:
             logger.debug("torch.export refuses: %s", refusal)
-            error = refusal
+            error = told_of_generators(refusal)
     decisions = list(log.decisions.values())
     return Attempt(request, decisions, flat.readers, error, program, is_side)
 

@@ -54,7 +54,7 @@ from ...trace.torch_export import Traced
 from ..identity import pieces_of
 from ..one_plan.proven_graphs import ProvenGraph
 from ..one_plan.search import PlanSearch
-from .operators_of_runs import numbers_of_positions, used_steps
+from .operators_of_runs import numbers_of_positions, used_steps, value_reads
 from .symbolic_sizes import SymbolicSizes, WayDiffersError
 from .way_runs import SizesOfModel, WayRuns
 
@@ -124,9 +124,26 @@ class _Runs:
         own = self._graph.artifact
         traces = self._proven.traces
         traced = next((one for one in traces if one.graph.artifact is own), traces[0])
+        asked = self._at_pins(traced.condition.atoms.values(), pins)
+        if asked is None:
+            return None
+        # the same operators ask for the same
+        of_operators = {one.key: one for one in asked}
         tried = tuple(atom for atom in traced.condition.tried if self._is_open(atom, pins))
-        condition = replace(found[0], tried=tried)
+        condition = replace(found[0], atoms={**of_operators, **found[0].atoms}, tried=tried)
         return replace(traced, graph=self._graph, condition=condition, by_run=True)
+
+    def _at_pins(self, atoms: Iterable[Atom], pins: Sizes) -> list[Atom] | None:
+        """The conditions of operators at the sizes that are numbers on the side; None where one does not hold there."""
+        found: list[Atom] = []
+        for atom in atoms:
+            condition = value_at(atom.condition, self._numbers(pins))
+            if atom.origin is not Origin.OPERATOR or condition in (True, sympy.true):
+                continue
+            if condition in (None, False, sympy.false):
+                return None
+            found.append(replace(atom, key=key_of(condition), condition=condition))
+        return found
 
     def _own_sizes(self, choice: Sizes, primes: Sequence[int]) -> Sizes | None:
         """Sizes on the side of the choice, of which nothing that the model reads is one of its constants; None where
@@ -186,6 +203,8 @@ class _Runs:
             return None
         if symbols.pieces != pieces_of(self._graph) or not _have_same_positions(run, symbols):
             return None
+        if _reads_more_values(run, symbols):
+            return None
         read = tuple(tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
         if any(size is None for shape in read for size in shape):
             return None
@@ -224,6 +243,14 @@ def _have_same_positions(run: AlikeRuns, symbols: SymbolicSizes) -> bool:
     )
     alone: Counter[int] = (one - other) + (other - one)
     return all(map(symbols.explains, alone))
+
+
+def _reads_more_values(run: AlikeRuns, symbols: SymbolicSizes) -> bool:
+    """True where Python reads values that the graph does not read, those of tensors that were made of sizes too."""
+    of_model = used_steps(run.of_model.steps, run.results)
+    of_graph = used_steps(run.of_graph.steps, run.results_of_graph)
+    known = symbols.plain_tensors
+    return value_reads(of_model, known, symbols.tensors_of_sizes) > value_reads(of_graph)
 
 
 def _are_same(one: PathCondition, other: PathCondition) -> bool:

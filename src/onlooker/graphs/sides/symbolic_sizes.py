@@ -46,6 +46,11 @@ _OF_ONE_SIZE = frozenset(
 )
 
 
+#: functions that give the values of a tensor to Python by no operator, and so many elements that are read by some
+_READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__})
+_MOST_READ = 64
+
+
 class WayDiffersError(Exception):
     """A way of a call differs from the graph; never seen by a user."""
 
@@ -192,6 +197,8 @@ class SymbolicSizes(Reader):
             self.pieces |= {sizes_at(n) for end in ends for n in end.atoms(sympy.Integer)} - {0}
             self._decide_slices(*args)
             self.ranges.chosen(args[1])  # a list that stands for a range
+        if func in _READING:
+            _read_each(args[0])
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
         symbols = list(_symbols_in((args, kwargs)))
@@ -268,6 +275,12 @@ class SymbolicSizes(Reader):
         expression = size.node.expr
         is_known = expression.free_symbols <= of_plan.keys()
         return expression.xreplace(of_plan) if is_known else None
+
+
+def _read_each(tensor: torch.Tensor) -> None:
+    """Reads elements of a tensor by the operator that other readings are, which is recorded."""
+    for element in tensor.detach().reshape(-1)[:_MOST_READ].unbind():
+        element.item()
 
 
 def _first_parts(index: Any) -> Iterator[Any]:

@@ -30,6 +30,7 @@ from ...proofs.path_condition import symbol_of, value_at
 from ...pytrees.open import copy_tensors, open_arguments
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
+from ...repairs.numbers.number_texts import texts_are_of_numbers
 from ...repairs.numbers.remembered import TablesOfSizes
 from ...repairs.numbers.size_functions import sizes_are_ints
 from ...repairs.numbers.size_ints import NUMBERS_OF_SIZES, builtins_swapped, files_of
@@ -253,7 +254,7 @@ class WayRuns:
         tables = TablesOfSizes(model, self.lab.subject.former, full=self.before is not None)
         noted = [] if reads is None else [reads]
         looked_at = reading(symbols, *noted, *rolled, hits, UntracedTensors())
-        with within, recorder, looked_at, kinds, swapped, tables:
+        with within, recorder, looked_at, kinds, swapped, tables, texts_are_of_numbers():
             yield
             symbols.ranges.settle()
 

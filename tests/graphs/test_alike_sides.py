@@ -68,7 +68,7 @@ def is_right(program: Any, model: Any, call: Call) -> bool:
 
 
 WATCHED = [(7, 0), (1, 7), (1, 8)]
-EVERYDAY = [(5, 0), (1, 5), (6, 3), (1, 0), (1, 1), (1, 40)]
+EVERYDAY = [(5, 0), (1, 5), (6, 3), (1, 0), (1, 1), (1, 40), (1, 301)]
 
 
 def plain(model: Any, rows: Any, n: int, past: int) -> Any:
@@ -161,7 +161,7 @@ def of_a_number_of_bits(model: Any, rows: Any, n: int, past: int) -> Any:
 
 
 def of_an_index(model: Any, rows: Any, n: int, past: int) -> Any:
-    table = [2] * 30 + [3] * 30
+    table = [2] * 30 + [3] * 300
     return rows * (table[past] if n == 1 else 2)
 
 
@@ -183,7 +183,19 @@ def of_a_catch(model: Any, rows: Any, n: int, past: int) -> Any:
     return rows * 2
 
 
+def of_a_coarse_size(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and rows[:, ::30].shape[1] > 1 else rows * 2
+
+
+def of_a_coarser_size(model: Any, rows: Any, n: int, past: int) -> Any:
+    """One row of the coarse ones is read on each side."""
+    one = rows[:, :1].shape[1]
+    return rows * 3 if n == 1 and rows[:, ::300].shape[1] > one else rows * 2
+
+
 SIDES = [
+    of_a_coarse_size,
+    of_a_coarser_size,
     of_the_value_of_a_size,
     of_parts,
     of_first_part,

@@ -61,8 +61,11 @@ from .way_runs import SizesOfModel, WayRuns
 __all__ = ["alike_side"]
 
 logger = logging.getLogger(__name__)
-#: sizes of the two runs of a side: each symbol has others
-_PRIMES = ((5, 7, 11, 13, 17, 19), (23, 29, 31, 37, 41, 43))
+#: sizes of the two runs of a side, the likeliest first: each symbol has others
+_PRIMES = (
+    (5, 7, 11, 13, 17, 19),
+    (131, 137, 139, 149, 151, 157, 23, 29, 31, 37, 41, 43),
+)
 
 
 def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] | None:
@@ -126,6 +129,10 @@ class _Runs:
         traced = next((one for one in traces if one.graph.artifact is own), traces[0])
         asked = self._at_pins(traced.condition.atoms.values(), pins)
         if asked is None:
+            return None
+        # a size of 1 may be a part of a larger one: those that Python reads are known from the trace
+        known = {tuple(self._at(size, pins) for size in shape) for shape in traced.condition.reads}
+        if not known.issuperset(found[0].reads):
             return None
         # the same operators ask for the same
         of_operators = {one.key: one for one in asked}
@@ -205,7 +212,8 @@ class _Runs:
             return None
         if _reads_more_values(run, symbols):
             return None
-        read = tuple(tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
+        found = (tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
+        read = tuple(tuple(self._at(size, pins) for size in shape) for shape in found)
         if any(size is None for shape in read for size in shape):
             return None
         atoms = self._atoms(symbols, pins, log.decisions.values())
@@ -229,6 +237,9 @@ class _Runs:
     def _is_open(self, atom: Atom, pins: Sizes) -> bool:
         """False for a condition that holds whatever the sizes are that are no number on the side."""
         return value_at(atom.condition, self._numbers(pins)) not in (None, True, sympy.true)
+
+    def _at(self, size: Any, pins: Sizes) -> Any:
+        return None if size is None else value_at(size, self._numbers(pins))
 
     def _numbers(self, sizes: Sizes) -> dict[Any, Any]:
         symbols = (symbol_of(one) for one in self._plan.symbols if one.name in sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ class Step(torch.nn.Module):
         super().__init__()
         self.linear = torch.nn.Linear(4, 4)
         self.first, self.second = (torch.nn.Parameter(torch.zeros(4)) for _ in range(2))
-        self.side, self.count = side, 0
+        self.side, self.count, self.table = side, 0, dict[int, int]()
 
     def forward(self, x: torch.Tensor, cache: torch.Tensor) -> Any:
         past = 0 if cache.numel() == 0 else cache.shape[1]
@@ -193,7 +194,26 @@ def of_a_coarser_size(model: Any, rows: Any, n: int, past: int) -> Any:
     return rows * 3 if n == 1 and rows[:, ::300].shape[1] > one else rows * 2
 
 
+@functools.lru_cache
+def factor(past: int) -> int:
+    return 3 if past == 40 else 2
+
+
+def of_a_remembered_number(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * (factor(past) if n == 1 else 2)
+
+
+def of_a_table(model: Any, rows: Any, n: int, past: int) -> Any:
+    """What the table has for a number of rows is as large as the batch was."""
+    if n > 1:
+        return rows * 2
+    if past not in model.table:
+        model.table[past] = 2 if len(rows) < 3 else 3
+    return rows * model.table[past]
+
+
 SIDES = [
+    of_a_remembered_number,
     of_a_coarse_size,
     of_a_coarser_size,
     of_the_value_of_a_size,
@@ -256,6 +276,21 @@ def test_that_a_side_that_reads_values_is_right_or_refused(side: Any) -> None:
     torch.testing.assert_close(got, expected)
 
 
+def of_gradients(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and torch.is_grad_enabled() else rows * 2
+
+
+def test_that_a_side_that_asks_for_gradients_is_bound_by_that() -> None:
+    program, model, _ = exported(of_gradients, WATCHED)
+    arguments = torch.randn(3, 1, 4), torch.randn(3, 5, 4)
+    expected = model(*arguments)
+    try:
+        got = program(*arguments)
+    except onlooker.RejectedCallError:
+        return
+    torch.testing.assert_close(got, expected)
+
+
 def test_that_weights_of_equal_values_stay_apart() -> None:
     """A program whose weights are changed is right on each side."""
     program, model, _ = exported(of_a_weight, WATCHED)
@@ -268,6 +303,17 @@ def counted(model: Any, rows: Any, n: int, past: int) -> Any:
     if n == 1:
         model.count += 1
     return rows * (2 if model.count < 3 else 5)
+
+
+def test_that_a_side_that_fills_a_table_is_right_or_not_verified() -> None:
+    try:
+        program, model, _ = exported(of_a_table, WATCHED)
+    except onlooker.ExportError:
+        return
+    model.table.clear()
+    if program.verify():
+        for call in EVERYDAY:
+            is_right(program, model, call)
 
 
 def test_that_a_side_that_counts_is_no_run_of_the_graph() -> None:

@@ -16,9 +16,10 @@ pieces of what is computed of sizes. A side of which all of that is not known is
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from ...lab.recorder import Recorder
 from ...lab.stateful import Stateful
 from ...lab.without_floats import without_float_values
 from ...materialise.padding import with_padding
+from ...observing.cached_functions import Cache, named_caches
 from ...observing.reach import Snapshot
 from ...observing.wrapping.shared_block import SharedBlock
 from ...proofs.decisions import Decision, recorded_decisions
@@ -46,8 +48,12 @@ from ...proofs.path_condition import (
     symbol_of,
     value_at,
 )
+from ...pytrees.nodes import SYMBOLIC
 from ...repairs.not_tracing import NOT_TRACING
+from ...repairs.numbers.remembered import TablesOfSizes
 from ...torch_internals.fake_tensors import FakeTensorMode
+from ...torch_internals.trees import tree_leaves
+from ...trace.mark_reads import MarkReads
 from ...trace.operators_alike import AlikeRuns, run_alike
 from ...trace.size_reads import SizeReads
 from ...trace.torch_export import Traced
@@ -93,14 +99,17 @@ def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] 
 
 
 def _may_be_compared(search: PlanSearch) -> bool:
-    """False where a trace knows more than a run: of numbers that are arguments, loops that were rolled, state, and
-    blocks that share a graph.
+    """False where a trace knows more than a run: of numbers that are arguments, loops that were rolled, state, tables
+    that calls fill, and blocks that share a graph.
     """
     lab = search.lab
     regions = [region for proven in search.graphs for region in proven.regions]
-    is_plain = not isinstance(lab.model, Stateful) and not lab.kept.lifted
+    is_plain = not isinstance(lab.model, Stateful) and not (
+        lab.kept.lifted or lab.kept.counted or lab.kept.remembered
+    )
     return (
         is_plain
+        and TablesOfSizes(lab.model, lab.subject.former).is_empty
         and not isinstance(lab.subject.watched, SharedBlock)
         and not search.request.sizes_are_values
         and all(leaf.is_tensor for leaf in search.plan.inputs)
@@ -187,6 +196,7 @@ class _Runs:
         symbols, reads = runs.symbols(sizes), SizeReads()
         values = self._search.calls.values(sizes)
         values = with_padding(self._search.calls, values, hidden=True) or values
+        marks = MarkReads(values.values(), self._lab.model, self._lab.subject.autocast)
         is_dear, is_untouched = self._lab.is_dear(values), False
 
         @contextlib.contextmanager
@@ -196,7 +206,8 @@ class _Runs:
             without = without_float_values(mode) if is_dear else contextlib.nullcontext()
             with (
                 without,
-                runs.reading(recorder, symbols, runs.hit_rows(), reads=reads),
+                named_caches(self._lab.model, _asked_for_numbers),
+                runs.reading(recorder, symbols, runs.hit_rows(), others=[reads, marks]),
             ):
                 yield
             is_untouched = state.is_whole and not state.effects()
@@ -210,7 +221,7 @@ class _Runs:
             return None
         if symbols.pieces != pieces_of(self._graph) or not _have_same_positions(run, symbols):
             return None
-        if _reads_more_values(run, symbols):
+        if _reads_more_values(run, symbols) or marks.found.keys() - self._graph.marks.keys():
             return None
         found = (tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
         read = tuple(tuple(self._at(size, pins) for size in shape) for shape in found)
@@ -244,6 +255,18 @@ class _Runs:
     def _numbers(self, sizes: Sizes) -> dict[Any, Any]:
         symbols = (symbol_of(one) for one in self._plan.symbols if one.name in sizes)
         return {symbol: sympy.Integer(sizes[str(symbol)]) for symbol in symbols}
+
+
+def _asked_for_numbers(cache: Cache) -> Callable[..., Any]:
+    """A function that remembers results, which nobody may ask for a size: what it remembers may hang on more."""
+
+    @functools.wraps(cache)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(leaf, SYMBOLIC) for leaf in tree_leaves((args, kwargs))):
+            raise WayDiffersError(f"{cache.__qualname__} remembers results for sizes")
+        return cache(*args, **kwargs)
+
+    return ask
 
 
 def _have_same_positions(run: AlikeRuns, symbols: SymbolicSizes) -> bool:

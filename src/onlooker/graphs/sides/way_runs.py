@@ -34,10 +34,9 @@ from ...repairs.numbers.number_texts import texts_are_of_numbers
 from ...repairs.numbers.remembered import TablesOfSizes
 from ...repairs.numbers.size_functions import sizes_are_ints
 from ...repairs.numbers.size_ints import NUMBERS_OF_SIZES, builtins_swapped, files_of
-from ...repairs.trace_mode import reading
+from ...repairs.trace_mode import Reader, reading
 from ...repairs.untraced_tensors import UntracedTensors
 from ...torch_internals.trees import tree_leaves
-from ...trace.size_reads import SizeReads
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
@@ -239,10 +238,10 @@ class WayRuns:
         symbols: SymbolicSizes,
         hits: HitRows,
         loops: LoopsOfRuns | None = None,
-        reads: SizeReads | None = None,
+        others: Sequence[Reader] = (),
     ) -> Iterator[None]:
-        """Inside the block sizes are symbols, operators are recorded, and ``loops`` are rolled; ``reads`` notes the
-        sizes that Python reads.
+        """Inside the block sizes are symbols, operators are recorded, and ``loops`` are rolled; ``others`` read as
+        well, with symbols.
         """
         within = as_in_a_trace() if self.in_a_trace else contextlib.nullcontext()
         rolled = [loops] if loops is not None and loops.rolls else []
@@ -252,8 +251,7 @@ class WayRuns:
         names = {**NUMBERS_OF_SIZES, **builtins}
         swapped = builtins_swapped(model, names, keeps_compared=True, files=files)
         tables = TablesOfSizes(model, self.lab.subject.former, full=self.before is not None)
-        noted = [] if reads is None else [reads]
-        looked_at = reading(symbols, *noted, *rolled, hits, UntracedTensors())
+        looked_at = reading(symbols, *others, *rolled, hits, UntracedTensors())
         with within, recorder, looked_at, kinds, swapped, tables, texts_are_of_numbers():
             yield
             symbols.ranges.settle()

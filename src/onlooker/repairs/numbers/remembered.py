@@ -188,6 +188,11 @@ class TablesOfSizes:
         self._held: dict[str, Any] = {}
         self._tables: dict[str, _Table] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """True where calls filled no such table."""
+        return not self._paths
+
     def __enter__(self) -> TablesOfSizes:
         found = values_at(self.model, self._paths)
         self._held = {path: table for path, table in found.items() if type(table) is dict}

@@ -238,6 +238,7 @@ SIDES = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
 def test_that_another_side_is_never_taken_for_the_known_graph(side: Any) -> None:
     program, model, _ = exported(side, WATCHED)

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProvenGraph:
-    """A graph, and the regions of sizes for which it is proven, each by one trace.
+    """A graph, and the regions of sizes for which it is proven, each by one trace or by runs on a side.
 
     ``fixed`` are symbols that are numbers in the graph, ``limits`` those of all graphs of the plan,
     ``never_absent`` the sets of arguments that calls of this graph alone may not leave out.

@@ -3,7 +3,8 @@
 The first trace proves its graph under its path condition. Sizes of interest outside of it that the
 model takes (:mod:`...infer.interest`) are traced as well, unless runs tell that the model computes a known
 graph there (:mod:`..sides.alike_sides`). Where the trace gives a graph that is known already, that graph is
-proven there too, else the new graph joins the program (:mod:`.proven_graphs`). So no condition of the model is dropped because trials agree.
+proven there too, else the new graph joins the program (:mod:`.proven_graphs`). So no
+condition of the model is dropped because trials agree.
 
 Only conditions of torch's operators on sizes of 0 and 1 are left to trials, exactly there: an
 operator decides again whenever the graph runs. Model and graph must run the same operators in such

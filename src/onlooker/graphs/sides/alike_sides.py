@@ -67,11 +67,10 @@ from .way_runs import SizesOfModel, WayRuns
 __all__ = ["alike_side"]
 
 logger = logging.getLogger(__name__)
-#: sizes of the two runs of a side, the likeliest first: each symbol has others
-_PRIMES = (
-    (5, 7, 11, 13, 17, 19),
-    (131, 137, 139, 149, 151, 157, 23, 29, 31, 37, 41, 43),
-)
+#: sizes of the two runs of a side, each symbol has others; those of the second one where the model takes them
+_SMALL, _BETWEEN = (5, 7, 11, 13, 17, 19), (23, 29, 31, 37, 41, 43)
+_LARGE = (131, 137, 139, 149, 151, 157)
+_PRIMES = ((_SMALL,), ((*_LARGE, *_BETWEEN), _BETWEEN))
 
 
 def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] | None:
@@ -121,40 +120,52 @@ class _Runs:
     """Runs of the model and of one graph on a side."""
 
     def __init__(self, search: PlanSearch, known: SizesOfModel, proven: ProvenGraph) -> None:
-        self._search, self._lab, self._known, self._proven = search, search.lab, known, proven
+        self._search, self._lab, self._known = search, search.lab, known
         self._graph, self._plan = proven.graph, search.plan
+        own = (one for one in proven.traces if one.graph.artifact is proven.graph.artifact)
+        #: the trace that gave the graph, and what its operators and its bounds ask for
+        self._traced = next(own, proven.traces[0])
+        of_trace = self._traced.condition.atoms.values()
+        self._of_operators = [atom for atom in of_trace if atom.origin is Origin.OPERATOR]
+        self._asked = [atom.constraint() for atom in (*self._of_operators, *self._traced.bounds)]
 
     def side(self, choice: Sizes, pins: Sizes) -> Traced | None:
         """What a trace of the side would say, where two runs show the operators of the graph; None elsewhere."""
         found: list[PathCondition] = []
-        for primes in _PRIMES:
-            sizes = self._own_sizes(choice, primes)
-            condition = None if sizes is None else self._condition_at(sizes, pins)
+        for choices in _PRIMES:
+            sizes = (self._own_sizes(choice, primes) for primes in choices)
+            runs = (self._condition_at(one, pins) for one in sizes if one is not None)
+            condition = next((one for one in runs if one is not None), None)
             if condition is None or (found and not _are_same(found[0], condition)):
                 return None
             found.append(condition)
-        own = self._graph.artifact
-        traces = self._proven.traces
-        traced = next((one for one in traces if one.graph.artifact is own), traces[0])
-        asked = self._at_pins(traced.condition.atoms.values(), pins)
-        if asked is None:
+        traced = self._traced
+        # the same operators ask for the same
+        asked, bounds = self._at_pins(self._of_operators, pins), self._at_pins(traced.bounds, pins)
+        if asked is None or bounds is None:
             return None
         # a size of 1 may be a part of a larger one: those that Python reads are known from the trace
         known = {tuple(self._at(size, pins) for size in shape) for shape in traced.condition.reads}
         if not known.issuperset(found[0].reads):
             return None
-        # the same operators ask for the same
-        of_operators = {one.key: one for one in asked}
         tried = tuple(atom for atom in traced.condition.tried if self._is_open(atom, pins))
-        condition = replace(found[0], atoms={**of_operators, **found[0].atoms}, tried=tried)
-        return replace(traced, graph=self._graph, condition=condition, by_run=True)
+        atoms = {**{one.key: one for one in asked}, **found[0].atoms}
+        condition = replace(found[0], atoms=atoms, tried=tried)
+        return replace(
+            traced,
+            graph=self._graph,
+            condition=condition,
+            bounds=tuple(bounds),
+            unread=frozenset(),
+            by_run=True,
+        )
 
     def _at_pins(self, atoms: Iterable[Atom], pins: Sizes) -> list[Atom] | None:
-        """The conditions of operators at the sizes that are numbers on the side; None where one does not hold there."""
+        """Conditions at the sizes that are numbers on the side; None where one does not hold there."""
         found: list[Atom] = []
         for atom in atoms:
             condition = value_at(atom.condition, self._numbers(pins))
-            if atom.origin is not Origin.OPERATOR or condition in (True, sympy.true):
+            if condition in (True, sympy.true):
                 continue
             if condition in (None, False, sympy.false):
                 return None
@@ -171,14 +182,15 @@ class _Runs:
         for name in (name for name, size in choice.items() if size > 1):
             for prime in left:
                 own = {**found, name: prime * steps.get(name, 1)}
-                if self._search.first_violated(own) == violated and self._is_own(own, name):
+                is_beside = self._search.first_violated(own) == violated
+                is_lawful = are_in_range(self._plan, own) and all(c.holds(own) for c in self._asked)
+                if is_beside and is_lawful and self._is_own(own, name):
                     found = own
                     left.remove(prime)
                     break
             else:
                 return None
-        is_lawful = are_in_range(self._plan, found) and is_possible(self._plan, found)
-        return found if is_lawful else None
+        return found if is_possible(self._plan, found) else None
 
     def _is_own(self, sizes: Sizes, name: str) -> bool:
         """True where no size that hangs on a symbol is a constant of the model."""

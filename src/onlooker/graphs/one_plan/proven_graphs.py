@@ -75,6 +75,11 @@ class ProvenGraph:
             return False
         return any(region.holds({**self.fixed, **sizes}) for region in self.regions)
 
+    def add(self, traced: Traced, region: ProvenRegion) -> None:
+        """Notes one more region, with the trace that proves the graph there."""
+        self.traces.append(traced)
+        self.regions.append(region)
+
     def current(self) -> Graph:
         """The graph with its regions as they are."""
         regions = tuple(region.region for region in self.regions)
@@ -132,7 +137,8 @@ class ProvenGraphs:
                     self._replace(known, traced, fixed, choice)
                     return
                 known.graph = _with_marks_of(known.graph, traced.graph)
-                self._add_region(known, traced, fixed, choice)
+                open_pins = sizes_without(fixed, known.fixed)
+                known.add(traced, self._region(known.graph, traced, open_pins, choice))
                 return
         for known in self.graphs:
             if _are_within(known.fixed, fixed) and self._is_right_for(traced.graph, known.traces):
@@ -151,14 +157,8 @@ class ProvenGraphs:
         region = self._region(known.graph, side, sizes_without(pins, known.fixed), choice)
         if any(limit.origin is Origin.UNPROVEN for limit in region.limits):
             return False
-        known.traces.append(side)
-        known.regions.append(region)
+        known.add(side, region)
         return True
-
-    def _add_region(self, known: ProvenGraph, traced: Traced, fixed: Sizes, choice: Sizes) -> None:
-        region = self._region(known.graph, traced, sizes_without(fixed, known.fixed), choice)
-        known.traces.append(traced)
-        known.regions.append(region)
 
     def _is_more_open(self, traced: Traced, fixed: Sizes, known: ProvenGraph) -> bool:
         """True where a trace of the symbols of a known graph has fewer numbers of its own, and says more of the

@@ -44,9 +44,7 @@ _OF_SYMBOLS = frozenset(value for name, value in vars(torch).items() if name.sta
 _OF_ONE_SIZE = frozenset(
     {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
 )
-
-
-#: functions that give the values of a tensor to Python by no operator, and so many elements that are read by some
+#: functions that give the values of a tensor to Python by no operator, and the most elements that each is noted to read
 _READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__})
 _MOST_READ = 64
 

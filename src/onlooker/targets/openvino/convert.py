@@ -104,8 +104,8 @@ def convert_graph(graph: Graph) -> Any:
     if (named := _converted_there_and_back(model)) is not None:
         raise _refused(
             graph,
-            f"it gives {named} after conversions to other floats alone, and the plugin of OpenVINO for processors"
-            " writes beyond the memory of such a result.",
+            f"the graph gives {named} after conversions to other floats alone, and the plugin of OpenVINO for"
+            " processors writes beyond the memory of such a result.",
         )
     return model
 

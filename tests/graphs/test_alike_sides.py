@@ -320,3 +320,23 @@ def test_that_a_side_that_fills_a_table_is_right_or_not_verified() -> None:
 def test_that_a_side_that_counts_is_no_run_of_the_graph() -> None:
     with pytest.raises(onlooker.OnlookerError, match="state"):
         exported(counted, WATCHED)[0].verify(strict=True)
+
+
+class WritesLargeOnes(torch.nn.Module):
+    """Adds to an argument that it does not return, of batches beyond the watched ones alone."""
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 3:
+            total.add_(x.sum())
+        return x * 2
+
+
+def test_that_a_side_that_writes_to_an_argument_is_no_run_of_the_graph() -> None:
+    model, observer = WritesLargeOnes(), onlooker.InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3):
+            model(torch.randn(batch, 4), torch.zeros(1))
+    program = observer.export()
+    assert program.verify(), program.tally.summary
+    with pytest.raises(onlooker.RejectedCallError, match=r"x\.shape\[0\] > 3"):
+        program(torch.randn(4, 4), torch.zeros(1))

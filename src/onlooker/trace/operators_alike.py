@@ -101,8 +101,10 @@ def run_alike(
         return None
     weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
     numbers = Numbers(() if weights is None else (*weights.parameters(), *weights.buffers()))
-    of_the_model = numbers.of(of_model, [ours[path] for path in paths], result.leaves)
-    is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
+    given_to_model = [ours[path] for path in paths]
+    # what is left behind in the arguments is part of both
+    of_the_model = numbers.of(of_model, given_to_model, [*result.leaves, *given_to_model])
+    is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, [*got, *theirs]))
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
     return AlikeRuns(of_model, result.leaves, of_graph, got) if is_same else None
 

@@ -14,6 +14,7 @@ from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Sizes
 from ..observing.store import Sample
 from ..pytrees.open import close_tree, dtype_of, spec_of
+from ..pytrees.unusual import unusual
 from .counting import counted, sizes_of
 from .domains import Domains, domains_of
 from .tensors import filled_tensor, resized
@@ -53,13 +54,14 @@ class Calls:
         """The sizes of the symbols in a call."""
         return sizes_of(self.plan, leaf_values(sample))
 
-    def values(self, sizes: Sizes, *, varied: bool = True) -> Values:
-        """A value per leaf of the plan, for a size per symbol.
+    def values(self, sizes: Sizes, *, varied: bool = True, has_floats: bool = True) -> Values:
+        """A value per leaf of the plan, for a size per symbol. Unless it ``has_floats``, those in tensors are
+        arbitrary: for runs without floats.
 
         :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
         """
         proposed = {
-            leaf.path: _value(self.plan, leaf, sizes, self._seen, varied)
+            leaf.path: _value(self.plan, leaf, sizes, self._seen, varied, has_floats)
             for leaf in self.plan.leaves
         }
         return self.domains.clamped(proposed)
@@ -101,6 +103,7 @@ def _value(
     sizes: Sizes,
     seen: Sequence[Values],
     varied: bool,
+    has_floats: bool,
 ) -> Any:
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
@@ -112,7 +115,10 @@ def _value(
         if positions is not None:
             return positions
         if candidates:
-            return resized(_best_source(candidates, shape), shape, varied=varied)
+            source = _best_source(candidates, shape)
+            if not has_floats and source.is_floating_point() and unusual(source) is None:
+                return source.detach().new_empty(shape)
+            return resized(source, shape, varied=varied)
         if leaf.fill is not None:
             return fill_of(leaf, sizes)
         raise ObservationError(

@@ -196,10 +196,10 @@ class _Table(Holder):
         return dict(self._now())
 
     def is_unchanged(self) -> bool:
-        now, saved = self._now(), self.saved
+        now, saved = self.value if self.owner is None else self._now(), self.saved
         if len(now) != len(saved):
             return False
-        if not saved:
+        if not saved:  # as most hooks of modules
             return True
         return all(map(operator.is_, now.values(), saved.values())) and all(
             map(operator.is_, now, saved)

@@ -54,13 +54,13 @@ from ...repairs.numbers.remembered import TablesOfSizes
 from ...torch_internals.fake_tensors import FakeTensorMode
 from ...torch_internals.trees import tree_leaves
 from ...trace.mark_reads import MarkReads
-from ...trace.operators_alike import AlikeRuns, run_alike
+from ...trace.operators_alike import run_alike
 from ...trace.size_reads import SizeReads
 from ...trace.torch_export import Traced
 from ..identity import pieces_of
 from ..one_plan.proven_graphs import ProvenGraph
 from ..one_plan.search import PlanSearch
-from .operators_of_runs import numbers_of_positions, used_steps, value_reads
+from .operators_of_runs import Step, numbers_of_positions, used_steps, value_reads
 from .symbolic_sizes import SymbolicSizes, WayDiffersError
 from .way_runs import SizesOfModel, WayRuns
 
@@ -206,10 +206,11 @@ class _Runs:
         runs = WayRuns(self._search, self._lab, self._known)
         runs.in_a_trace = NOT_TRACING not in self._search.request.on
         symbols, reads = runs.symbols(sizes), SizeReads()
-        values = self._search.calls.values(sizes)
-        values = with_padding(self._search.calls, values, hidden=True) or values
-        marks = MarkReads(values.values(), self._lab.model, self._lab.subject.autocast)
-        is_dear, is_untouched = self._lab.is_dear(values), False
+        calls, lab = self._search.calls, self._lab
+        is_dear, is_untouched = lab.is_dear(calls.shapes(sizes)), False
+        values = calls.values(sizes, has_floats=not is_dear)
+        values = with_padding(calls, values, hidden=True) or values
+        marks = MarkReads(values.values(), lab.model, lab.subject.autocast)
 
         @contextlib.contextmanager
         def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
@@ -224,16 +225,22 @@ class _Runs:
                 yield
             is_untouched = state.is_whole and not state.effects()
 
-        calls, why = self._search.calls, "a side of a decision"
+        why = "a side of a decision"
         with recorded_decisions() as log:
             run = run_alike(
-                self._graph, calls, self._lab, values, looking, why=why, has_values=not is_dear
+                self._graph, calls, lab, values, looking, why=why, has_values=not is_dear
             )
         if run is None or not is_untouched or symbols.fixed != pins or symbols.lines_of_floats:
             return None
-        if symbols.pieces != pieces_of(self._graph) or not _have_same_positions(run, symbols):
+        if symbols.pieces != pieces_of(self._graph):
             return None
-        if _reads_more_values(run, symbols) or marks.found.keys() - self._graph.marks.keys():
+        of_model = used_steps(run.of_model.steps, run.results)
+        of_graph = used_steps(run.of_graph.steps, run.results_of_graph)
+        if not _have_same_positions(of_model, of_graph, symbols):
+            return None
+        if _reads_more_values(of_model, of_graph, symbols):
+            return None
+        if marks.found.keys() - self._graph.marks.keys():
             return None
         found = (tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
         read = tuple(tuple(self._at(size, pins) for size in shape) for shape in found)
@@ -281,20 +288,19 @@ def _asked_for_numbers(cache: Cache) -> Callable[..., Any]:
     return ask
 
 
-def _have_same_positions(run: AlikeRuns, symbols: SymbolicSizes) -> bool:
+def _have_same_positions(
+    of_model: Sequence[Step], of_graph: Sequence[Step], symbols: SymbolicSizes
+) -> bool:
     """True where model and graph compare positions with the same numbers."""
-    one, other = (
-        numbers_of_positions(used_steps(recorder.steps, results))
-        for recorder, results in ((run.of_model, run.results), (run.of_graph, run.results_of_graph))
-    )
+    one, other = map(numbers_of_positions, (of_model, of_graph))
     alone: Counter[int] = (one - other) + (other - one)
     return all(map(symbols.explains, alone))
 
 
-def _reads_more_values(run: AlikeRuns, symbols: SymbolicSizes) -> bool:
+def _reads_more_values(
+    of_model: Sequence[Step], of_graph: Sequence[Step], symbols: SymbolicSizes
+) -> bool:
     """True where Python reads values that the graph does not read, those of tensors that were made of sizes too."""
-    of_model = used_steps(run.of_model.steps, run.results)
-    of_graph = used_steps(run.of_graph.steps, run.results_of_graph)
     known = symbols.plain_tensors
     return value_reads(of_model, known, symbols.tensors_of_sizes) > value_reads(of_graph)
 

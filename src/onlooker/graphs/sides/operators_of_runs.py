@@ -79,18 +79,22 @@ def used_steps(steps: Sequence[Step], results: Iterable[Any]) -> list[Step]:
     """The operators whose results some tensors hang on, or memory that was there before the run, or
     what Python reads; a graph has no others.
     """
+    #: the memory that each operator reads, and that of its results
+    memory = [
+        (set(map(_memory, _tensors_of(args, kwargs))), set(map(_memory, _tensors_in((result,)))))
+        for _, args, kwargs, result in steps
+    ]
     known: set[int] = set()
-    outer: set[int] = set()
-    for _, args, kwargs, result in steps:
-        outer.update(set(map(_memory, _tensors_of(args, kwargs))) - known)
-        known.update(map(_memory, _tensors_in((result,))))
-    needed = outer.union(map(_memory, _tensors_in(list(results))))
+    needed = set(map(_memory, _tensors_in(list(results))))
+    for read, given in memory:
+        needed |= read - known
+        known |= given
     found = []
-    for step in reversed(steps):
-        function, args, kwargs, result = step
+    for step, (read, given) in zip(reversed(steps), reversed(memory), strict=True):
+        function = step[0]
         is_read = function in READERS or not _VALUES.isdisjoint(getattr(function, "tags", ()))
-        if is_read or not needed.isdisjoint(map(_memory, _tensors_in((result,)))):
-            needed.update(map(_memory, _tensors_of(args, kwargs)))
+        if is_read or not needed.isdisjoint(given):
+            needed |= read
             found.append(step)
     return found[::-1]
 

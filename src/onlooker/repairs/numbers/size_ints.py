@@ -79,6 +79,16 @@ _TYPES = frozenset({"int", "float"})
 #: the names by which torch takes a dtype; a parser of options takes ``type=int``
 _DTYPE_NAMES = frozenset({"dtype", None})
 _TAKES_TYPES = frozenset({"isinstance", "issubclass", "map", "cast"})
+_NAME_OF_TYPE = re.compile(r"\b(?:int|float)\b")
+#: where such a name stands as an argument, in a list of these, or in a comparison
+_IS_VALUE = re.compile(
+    r"[(,\[{=]\s*(?:int|float)\s*[,)\]}]|\b(?:int|float)\s*(?:[=!]=|\b(?:is|in|not)\b)"
+    r"|(?:\b(?:is|in|not)|[=!]=)\s*(?:int|float)\b"
+)
+#: annotations, and questions whether a value is of such a type
+_IS_NO_VALUE = re.compile(
+    r"\w\[[\w\s.,|\[\]\"']*\]|\b(?:isinstance|issubclass)\(\s*[\w.\[\]]+\s*,\s*(?:[\w.]+|\([\w\s.,]*\))\s*\)"
+)
 #: the modules of Python in which the last trace with ints of sizes had them
 _swapped_in: set[str] = set()
 #: from a file of the model to one that it has a function from, and so on
@@ -478,14 +488,30 @@ def _types_as_values(file: ModuleType) -> tuple[frozenset[str], frozenset[str]]:
     """
     given: set[str] = set()
     compared: set[str] = set()
+    source = _source_of(file)
+    if not _may_have_types_as_values(source):
+        return frozenset(), frozenset()
     with contextlib.suppress(SyntaxError), _collected_later():
-        for node in ast.walk(ast.parse(_source_of(file))):
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and not _knows_types(node.func):
                 named = [keyword.value for keyword in node.keywords if keyword.arg in _DTYPE_NAMES]
                 given.update(_names_in([*node.args, *named]))
             elif isinstance(node, ast.Compare) and not _is_type(node.left):
                 compared.update(_names_in([node.left, *node.comparators]))
     return frozenset(_TYPES & given), frozenset(_TYPES & compared)
+
+
+def _may_have_types_as_values(source: str) -> bool:
+    """False for a file in which neither type is an argument or compared: to parse all files of a model takes a
+    second.
+    """
+    for name in _NAME_OF_TYPE.finditer(source):
+        end = source.find("\n", name.end())
+        begin = source.rfind("\n", 0, max(source.rfind("\n", 0, name.start()), 0)) + 1
+        lines = source[begin : end if end >= 0 else None]
+        if _IS_VALUE.search(_IS_NO_VALUE.sub("", lines)):
+            return True
+    return False
 
 
 @contextlib.contextmanager

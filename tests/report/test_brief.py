@@ -92,6 +92,21 @@ def test_inputs_have_dtypes_shapes_and_what_may_be_left_out() -> None:
     assert lines(report, "sizes") == ("batch 1 and more (watched 2); n 1 and more (watched 5)",)
 
 
+class Largest(torch.nn.Module):
+    """The largest numbers of each row."""
+
+    def forward(self, x: torch.Tensor, k: int = 2) -> torch.Tensor:
+        return x.topk(k, -1).values
+
+
+def test_an_int_that_a_call_leaves_out_was_its_default() -> None:
+    observer, model = InputObserver(), Largest()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 5))
+        model(torch.randn(3, 6), k=3)
+    assert re.search(r"\bk [^;]*\(watched 2, 3\)", observer.export().report.text())
+
+
 def test_an_or_that_covers_everything_is_no_condition() -> None:
     report = report_of((plan_of(), contract_of(("n >= 3", "batch >= 2"), ("n < 3",), ("batch == 1",))))
     assert lines(report, "sizes")[0].startswith("batch 1 and more (watched 2); n 1 and more")

@@ -211,7 +211,7 @@ def _recorded_sizes(
             missed.append(f"call {row.index} of the recording is outside: {violation}")
             continue
         tree = joined(call.inputs, basis.contents.joins, join_specs)
-        sizes = tuple(sizes_of_specs(plans[row.graph], tree).items())
+        sizes = tuple(sizes_of_specs(plans[row.graph], tree, recording.signature).items())
         counts[sizes] = counts.get(sizes, 0) + call.count
     common = sorted(counts, key=lambda sizes: -counts[sizes])
     return [dict(sizes) for sizes in common[:_MOST_RECORDED] if sizes]

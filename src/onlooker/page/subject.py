@@ -84,7 +84,7 @@ def of_recording(recording: Recording) -> Subject:
     runs = [(place, call.count) for place, call in enumerate(calls)]
     seconds = sum(call.seconds * call.count for call in calls)
     name = f"{recording.model.rpartition('.')[2]}.{recording.method}"
-    return _unproven(name, calls, runs, len(recording), seconds, facts, remarks)
+    return _unproven(name, recording, runs, len(recording), seconds, facts, remarks)
 
 
 def of_seen(seen: Seen, summary: EntrySummary) -> Subject:
@@ -99,7 +99,7 @@ def of_seen(seen: Seen, summary: EntrySummary) -> Subject:
     remarks = [f"A call was not recorded: {text}." for text in summary.missed]
     remarks += [f"{text[0].upper()}{text[1:]}." for text in summary.unknown]
     runs = _runs_of(seen, calls)
-    return _unproven(seen.name, calls, runs, seen.n_calls, seen.seconds, facts, remarks)
+    return _unproven(seen.name, seen.recording, runs, seen.n_calls, seen.seconds, facts, remarks)
 
 
 def of_program(name: str, program: Program) -> Subject:
@@ -144,7 +144,7 @@ def _of_order(calls: Sequence[Call]) -> list[str]:
 
 def _unproven(
     name: str,
-    calls: Sequence[Call],
+    recording: Recording,
     runs: Sequence[tuple[int, int]],
     n_calls: int,
     seconds: float,
@@ -152,11 +152,12 @@ def _unproven(
     remarks: Iterable[str],
 ) -> Subject:
     """Calls without a program: their graphs are those that the calls alone ask for."""
+    calls = recording.calls
     graphs, graph_of, all_sizes = [], [-1] * len(calls), [dict[str, int]() for _ in calls]
     for number, plan in enumerate(plans_of(calls)):
         rows = []
         for index in plan.calls:
-            sizes = sizes_of_specs(plan, calls[index].inputs)
+            sizes = sizes_of_specs(plan, calls[index].inputs, recording.signature)
             graph_of[index], all_sizes[index] = number, sizes
             rows.append((sizes, calls[index].count))
         traffic = profile_of_rows(plan.name, rows)

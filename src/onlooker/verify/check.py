@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from ..core.call import Call
+from ..core.call import Call, Signature
 from ..core.contents import ProgramContents
 from ..core.errors import ObservationError, UsageError
 from ..core.plan import Plan
 from ..core.profile import Profile, profile_of_rows
 from ..core.recording import Recording
-from ..core.spec import Spec
+from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Tree
 from ..core.support.kinds import as_call, check_kind
 from ..core.traffic import CheckedCall, SizedCall, Violation, ViolationKind, rows_by_graph
@@ -58,7 +58,8 @@ def sized_calls(
             continue
         tree = joined(inputs, program.joins, join_specs)
         call = checked_call(dispatcher, tree, index, count, records=records)
-        found.append((call, sizes_of_specs(plans[call.graph], tree) if call.holds else {}))
+        sizes = sizes_of_specs(plans[call.graph], tree, recording.signature) if call.holds else {}
+        found.append((call, sizes))
     if not found:
         raise ObservationError(
             "There is no call to check.",
@@ -68,9 +69,13 @@ def sized_calls(
     return found
 
 
-def sizes_of_specs(plan: Plan, inputs: Tree[Spec]) -> dict[str, int]:
-    """The sizes of the symbols of a plan in a call of which the specs are known."""
-    return sizes_of(plan, values_of_specs(inputs))
+def sizes_of_specs(plan: Plan, inputs: Tree[Spec], signature: Signature) -> dict[str, int]:
+    """The sizes of the symbols of a plan in a call of which the specs are known; an int that it leaves out is
+    its default.
+    """
+    defaults = {leaf.path: signature.default_of(leaf.path) for leaf in plan.inputs if leaf.value}
+    left_out = {path: one.value for path, one in defaults.items() if isinstance(one, ConstantSpec)}
+    return sizes_of(plan, {**left_out, **values_of_specs(inputs)})
 
 
 def profile_of_calls(program: ProgramContents[Graph], calls: Recording | Iterable[Any]) -> Profile:

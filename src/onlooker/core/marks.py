@@ -25,6 +25,8 @@ __all__ = [
     "SETTINGS",
     "UNRECORDED",
     "WRITES",
+    "asked_in",
+    "asked_mark",
     "autocast_mark",
     "autocasts_in",
     "ids_in",
@@ -89,6 +91,7 @@ AUTOCASTS: Final = {
     "get_autocast_gpu_dtype": "cuda",
 }
 _AUTOCAST, _INTS = "autocast of ", "ints below 2**"
+_ASKED = "a cache without the attribute "
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
@@ -145,6 +148,8 @@ def refused_of(mark: str) -> str:
         return f"calls where torch.autocast is not {state} for {device}"
     for name, value in settings_in([mark]):
         return f"calls where torch.{name}() is not {value}"
+    for name in asked_in([mark]):
+        return f"calls with a cache that has the attribute {name}"
     return f"calls {_REFUSED.get(mark, f'without {mark}')}"
 
 
@@ -230,3 +235,23 @@ def autocasts_in(marks: Iterable[str]) -> Iterator[tuple[str, str]]:
         if mark.startswith(_AUTOCAST):
             device, _, state = mark.removeprefix(_AUTOCAST).partition(": ")
             yield device, state
+
+
+def asked_mark(name: str) -> str:
+    """Returns the mark of a graph whose model asks a cache for an attribute that it lacks in the trace.
+
+    >>> asked_mark("is_compiled")
+    'a cache without the attribute is_compiled'
+    """
+    return f"{_ASKED}{name}"
+
+
+def asked_in(marks: Iterable[str]) -> Iterator[str]:
+    """Yields the attributes among the marks of a graph that caches lack.
+
+    >>> [*asked_in([GRADIENTS, "a cache without the attribute is_compiled"])]
+    ['is_compiled']
+    """
+    for mark in marks:
+        if mark.startswith(_ASKED):
+            yield mark.removeprefix(_ASKED)

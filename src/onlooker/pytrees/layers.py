@@ -14,18 +14,22 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ..core.path import Attr
+from ..core.structure import Structure, kinds_in
 from .identity import constant_text
 from .nodes import Opened, is_size, qualified_name
 
 __all__ = [
     "FOLLOWING",
     "ROOM",
+    "class_of_cache",
+    "classes_of_caches",
     "holds_tensors",
     "is_cache",
     "is_cache_class",
@@ -59,6 +63,20 @@ def is_cache_class(cls: type) -> bool:
 def is_layer_class(cls: type) -> bool:
     """True for a class of the layers of a cache of transformers."""
     return _derives_from(cls, _LAYERS)
+
+
+def class_of_cache(kind: str) -> type | None:
+    """The class of caches, or of their layers, of a qualified name; None for any other one."""
+    module, _, name = kind.rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    is_one = isinstance(cls, type) and (is_cache_class(cls) or is_layer_class(cls))
+    return cls if is_one else None
+
+
+def classes_of_caches(structure: Structure) -> frozenset[type]:
+    """The classes of the caches in a structure, and of their layers."""
+    found = map(class_of_cache, kinds_in(structure))
+    return frozenset(cls for cls in found if cls is not None)
 
 
 def is_cache(value: Any) -> bool:

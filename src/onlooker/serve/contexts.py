@@ -4,12 +4,14 @@ exported with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 
+from ..core.marks import ATTRIBUTES, asked_in
 from ..core.path import Path
 from ..core.structure import Structure
 from ..core.traffic import Violation, ViolationKind
+from ..pytrees.layers import class_of_cache
 from ..pytrees.open import ARGUMENTS
 
 __all__ = ["conflict", "flags_of"]
@@ -22,14 +24,17 @@ _FOLLOWS = frozenset(
 )
 
 
-def conflict(planned: Structure, given: Structure, path: Path | None = None) -> Violation | None:
+def conflict(
+    planned: Structure, given: Structure, marks: Collection[str], path: Path | None = None
+) -> Violation | None:
     """Returns the violation at the place where a call of another structure does not fit; None where
     it does.
 
     A model may ask any container for its class, and a list that stands for a deque has other methods.
     A container without leaves counts as absent: what then stands for it was proven neutral. One
     that lacks some leaves waits for its first tokens, so its flags need not be there yet, but those
-    that stay must be equal.
+    that stay must be equal. The ``marks`` of the graph say which attributes of a cache the model asks for
+    in vain: any other one that the cache of the graph lacks is free.
     """
     here = Path() if path is None else path
     if planned.is_leaf or given.is_leaf:
@@ -39,19 +44,21 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     if not given.n_leaves:
         return None
     if planned.context != given.context:
-        found = _flag_conflict(planned, given, here)
+        found = _flag_conflict(planned, given, marks, here)
         if found is not None:
             return found
     children = dict(planned.parts)
     for entry, child in given.parts:
         known = children.get(entry)
-        found = None if known is None else conflict(known, child, here / entry)
+        found = None if known is None else conflict(known, child, marks, here / entry)
         if found is not None:
             return found
     return None
 
 
-def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Violation | None:
+def _flag_conflict(
+    planned: Structure, given: Structure, marks: Collection[str], path: Path
+) -> Violation | None:
     wanted, came = flags_of(planned.context), flags_of(given.context)
     waits = set(planned.entries) - set(given.entries)
     for name in (*wanted, *(name for name in came if name not in wanted)):
@@ -63,18 +70,30 @@ def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Violatio
         ):
             continue
         plain = name.strip("'")
+        if left is None and _is_unread(plain, planned, marks):
+            continue
         expected, got = _said(left, plain, planned), _said(right, plain, given)
         place = f"{path}.{plain}" if plain else f"what {path} holds beside its items"
         return Violation(ViolationKind.FLAG, place, expected, got)
     return None
 
 
+def _is_unread(name: str, planned: Structure, marks: Collection[str]) -> bool:
+    """True for an attribute that the cache of a graph lacks, its class too, and that the model never asks for."""
+    cls = class_of_cache(planned.kind)
+    is_asked = ATTRIBUTES in marks or name in asked_in(marks)
+    return cls is not None and not (is_asked or hasattr(cls, name) or _has_part(name, planned))
+
+
+def _has_part(name: str, structure: Structure) -> bool:
+    return name in {getattr(entry, "name", None) for entry in structure.entries}
+
+
 def _said(flag: str | None, name: str, structure: Structure) -> str:
     """A flag in words; where there is none, the container may have a part of the name."""
     if flag is not None:
         return flag
-    has_part = name in {getattr(entry, "name", None) for entry in structure.entries}
-    return "a value" if has_part else "None"
+    return "a value" if _has_part(name, structure) else "None"
 
 
 @lru_cache(maxsize=4096)

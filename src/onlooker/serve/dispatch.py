@@ -418,7 +418,7 @@ def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | 
         return Mismatch(reason)
     try:
         ways = [frozenset(way.left_out) for way in graph.contract.ways]
-        return Route(graph.plan, structure, signature, ways)
+        return Route(graph.plan, structure, signature, ways, graph.marks)
     except Mismatch as mismatch:
         return mismatch
 

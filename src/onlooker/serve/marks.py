@@ -25,6 +25,8 @@ from ..core.marks import (
     RECORDED,
     UNRECORDED,
     WRITES,
+    asked_in,
+    asked_mark,
     autocast_mark,
     autocasts_in,
     ids_in,
@@ -59,7 +61,8 @@ class MarksOfCalls:
     """Checks the inputs of one graph; of most graphs nothing is read."""
 
     def __init__(self, graph: Graph) -> None:
-        self._marks: Mapping[str, str] = graph.marks
+        of_caches = set(map(asked_mark, asked_in(graph.marks)))  # asked before there are inputs
+        self._marks = {mark: line for mark, line in graph.marks.items() if mark not in of_caches}
         self._tests = [(mark, test) for mark, test in _DIFFERENCES.items() if mark in graph.marks]
         self._settings = tuple(settings_in(graph.marks))
         self._autocasts = tuple(autocasts_in(graph.marks))

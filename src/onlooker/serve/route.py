@@ -61,6 +61,7 @@ class Route:
         structure: Structure,
         signature: Signature,
         ways: Sequence[frozenset[str]] = (),
+        marks: Collection[str] = (),
     ) -> None:
         self._plan, self._ways = plan, frozenset(ways)
         places = {path: position for position, path in enumerate(structure.paths())}
@@ -69,7 +70,7 @@ class Route:
         self._objects = _objects(plan, places, signature)
         self._rest = _rest(plan, places, signature)
         _check_needed(plan, structure)
-        reason = conflict(plan.structure, structure)
+        reason = conflict(plan.structure, structure, marks)
         if reason is not None:
             raise Mismatch(reason)
         _check_leaves(plan, structure)

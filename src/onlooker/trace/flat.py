@@ -61,7 +61,7 @@ from ..torch_internals.tensor_marks import attributes_given_to
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
-from .mark_reads import MarkReads
+from .mark_reads import CacheReads, MarkReads
 from .returned_numbers import as_output, is_output
 from .size_reads import SizeReads
 from .state_reads import StateReads
@@ -191,6 +191,7 @@ class FlatRun:
         self._repeated = RepeatedLists()
         self._remembered = Remembered(None, TablesOfSizes(None, {}))
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
+        self.caches_read = CacheReads(plan.structure)
         self._changes: Sequence[Effect] = ()
         self._numbers: Mapping[str, int] = {}
         if BUFFER_NUMBERS in request.on and not isinstance(lab.model, Stateful):
@@ -261,7 +262,7 @@ class FlatRun:
     def marks(self) -> Mapping[str, str]:
         """The marks of tensors that the model read in the last trace, with their lines."""
         in_source = marks_in_source(self.lab.model, self.lab.subject.method)
-        return {**self.marks_read.found, **in_source}
+        return {**self.marks_read.found, **self.caches_read.found, **in_source}
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The leaves of the result that are tensors or symbolic numbers, for inputs by name."""
@@ -341,6 +342,7 @@ class FlatRun:
         subject = self.lab.subject
         self.reads = SizeReads()
         self.marks_read = MarkReads(inputs.values(), self.lab.model, subject.autocast)
+        self.caches_read = CacheReads(self.plan.structure)
         tables = TablesOfSizes(self.lab.model, subject.former)
         self._remembered = Remembered(
             subject.watched, tables, inputs.values(), lambda name: self.state.read(name)
@@ -364,6 +366,7 @@ class FlatRun:
             *([self._remembered] if REMEMBERED.is_part_of(request) else []),
             self.reads,
             self.marks_read,
+            self.caches_read,
             self.loops,
             self.hits,
             *([] if self.values is None else [self.values]),

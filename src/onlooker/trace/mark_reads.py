@@ -30,14 +30,17 @@ from ..core.marks import (
     SETTINGS,
     UNRECORDED,
     WRITES,
+    asked_mark,
     autocast_mark,
     setting_mark,
 )
+from ..core.structure import Structure
 from ..core.surroundings import Autocast
 from ..model_source.frames import frame_of_model, is_own_code, reading_frame
 from ..model_source.lines import line_of
 from ..observing.surroundings import autocast_state
 from ..patches.swap import swapped
+from ..pytrees.layers import classes_of_caches
 from ..repairs.numbers.size_ints import files_of
 from ..repairs.trace_mode import Reader
 from ..torch_internals.tensor_marks import (
@@ -47,7 +50,7 @@ from ..torch_internals.tensor_marks import (
     version_of_tensor,
 )
 
-__all__ = ["MarkReads"]
+__all__ = ["CacheReads", "MarkReads"]
 
 
 def _getter(name: str) -> Any:
@@ -229,6 +232,42 @@ class MarkReads(Reader):
             return tells(*args, **kwargs)
 
         return noting
+
+    def __exit__(self, *error: Any) -> None:
+        self._swap.close()
+
+
+class CacheReads(Reader):
+    """Inside the block every attribute is noted that the model asks the caches of a structure for, or their layers,
+    and that they lack: ``found`` has the line of the first time, by the mark.
+
+    >>> CacheReads(Structure()).found
+    {}
+    """
+
+    functions = frozenset()
+
+    def __init__(self, structure: Structure) -> None:
+        self.found: dict[str, str] = {}
+        self._classes = classes_of_caches(structure)
+
+    def __enter__(self) -> CacheReads:
+        self._swap = contextlib.ExitStack()
+        for cls in self._classes:
+            self._swap.enter_context(swapped(cls, "__getattr__", self._lacking_of(cls)))
+        return self
+
+    def _lacking_of(self, cls: Any) -> Callable[[Any, str], Any]:
+        """The method that a cache is asked by for what it lacks; its class may have one of its own."""
+        before = getattr(cls, "__getattr__", object.__getattribute__)
+
+        def lacking(cache: Any, name: str) -> Any:
+            frame = reading_frame(2)
+            if frame is not None:
+                self.found.setdefault(asked_mark(name), line_of(frame))
+            return before(cache, name)
+
+        return lacking
 
     def __exit__(self, *error: Any) -> None:
         self._swap.close()

@@ -240,7 +240,7 @@ class _Runs:
             return None
         if _reads_more_values(of_model, of_graph, symbols):
             return None
-        if marks.found.keys() - self._graph.marks.keys():
+        if runs.asked or marks.found.keys() - self._graph.marks.keys():
             return None
         found = (tuple(map(symbols.in_plan, shape)) for shape in reads.sizes)
         read = tuple(tuple(self._at(size, pins) for size in shape) for shape in found)

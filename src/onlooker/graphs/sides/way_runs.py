@@ -37,6 +37,7 @@ from ...repairs.numbers.size_ints import NUMBERS_OF_SIZES, builtins_swapped, fil
 from ...repairs.trace_mode import Reader, reading
 from ...repairs.untraced_tensors import UntracedTensors
 from ...torch_internals.trees import tree_leaves
+from ...trace.mark_reads import CacheReads
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
@@ -125,6 +126,8 @@ class WayRuns:
         self.names, self.empty, self.before = names, empty or {}, before
         #: True once the model was found to compute otherwise when it is not traced; then its state is looked at too
         self.in_a_trace = False
+        #: what the last run asked caches for in vain and the graphs do not, with the line
+        self.asked: dict[str, str] = {}
         #: the tensors that the model held when the last run began; None where these are unknown
         self._held: list[torch.Tensor] | None = None
 
@@ -167,6 +170,8 @@ class WayRuns:
             return None
         if loops.failure is not None:
             raise WayDiffersError(str(loops.failure))
+        for mark, line in self.asked.items():
+            raise WayDiffersError(f"it asks whether it has {mark}, at {line}")
         for line in symbols.lines_of_floats - self._lines_of_graphs():
             raise WayDiffersError(f"it decides by a float that is an argument, at {line}")
         if hits.visited or loops.rolled:
@@ -251,10 +256,14 @@ class WayRuns:
         names = {**NUMBERS_OF_SIZES, **builtins}
         swapped = builtins_swapped(model, names, keeps_compared=True, files=files)
         tables = TablesOfSizes(model, self.lab.subject.former, full=self.before is not None)
-        looked_at = reading(symbols, *others, *rolled, hits, UntracedTensors())
+        caches = CacheReads(self.search.plan.structure)
+        looked_at = reading(symbols, *others, *rolled, hits, UntracedTensors(), caches)
         with within, recorder, looked_at, kinds, swapped, tables, texts_are_of_numbers():
             yield
             symbols.ranges.settle()
+        known = [proven.graph.marks for proven in self.search.graphs]
+        asked = caches.found.items()
+        self.asked = {mark: line for mark, line in asked if not all(mark in own for own in known)}
 
     def _lines_of_graphs(self) -> set[str]:
         """The lines of the model whose decisions are in the contracts of the graphs."""

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _cases = collections.Counter[str]()
-#: tests that took 4 seconds and more in a run of all on two busy processors; others of their files stay
+#: tests that take long and whose files have others that stay in continuous integration
 _SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
 
 

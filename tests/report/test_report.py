@@ -332,6 +332,10 @@ BLIND = {
         ("labels only passed as None: another value is refused, watch one to have it served",),
     ),
     "told once": ((plan_with(blind=(UNPASSED,)),), (str(UNPASSED),)),
+    "a graph without the mask": (
+        (plan_with(LeafPlan(Path((Name("labels"),)))), replace(plan_with(blind=(UNPASSED,)), name="graph_1")),
+        (f"in calls of graph_1, {UNPASSED}",),
+    ),
     "a flag": (
         (plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(True))),),
         ("only labels=True seen: the other value is refused, watch a call that has it to have it served",),

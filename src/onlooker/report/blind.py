@@ -56,7 +56,15 @@ def told_spots(plans: Sequence[Plan], unknown: Sequence[BlindSpot] = ()) -> tupl
 
 
 def _spots(plans: Sequence[Plan], unknown: Sequence[BlindSpot]) -> list[BlindSpot | str]:
-    return [*(spot for plan in plans for spot in plan.blind), *unknown]
+    return [*(_with_graph(plan, spot, plans) for plan in plans for spot in plan.blind), *unknown]
+
+
+def _with_graph(plan: Plan, spot: BlindSpot | str, plans: Sequence[Plan]) -> BlindSpot | str:
+    """A question about a mask with the graph that lacks the mask, where another graph takes one."""
+    if not isinstance(spot, BlindSpot) or spot.kind is not BlindKind.MASK_NEVER_PASSED:
+        return spot
+    takes = any(leaf.path.root == spot.argument for one in plans for leaf in one.leaves)
+    return f"in calls of {plan.name}, {spot}" if takes else spot
 
 
 def _is_none(constant: object) -> bool:

@@ -242,6 +242,33 @@ def test_a_first_trace_off_the_path_of_the_calls_is_left_out() -> None:
         program(torch.randn(2, 39))
 
 
+class Patches(nn.Module):
+    """Patches of images with positions, which are stretched for all images but squares of one size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.positions = nn.Conv2d(3, 4, 8, 8), nn.Parameter(torch.randn(1, 4, 4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x)
+        height, width = x.shape[2:]
+        if height * width == 16 and height == width:
+            return (x + self.positions).flatten(1)
+        return (x + nn.functional.interpolate(self.positions, size=(height, width))).flatten(1)
+
+
+def test_the_batch_is_free_of_a_side_on_which_all_images_are_squares() -> None:
+    """No other sizes are on the side, and no two of these differ."""
+    model, observer = Patches().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(1, 3, 32, 32))
+    program = observer.export()
+    for batch in (1, 4):
+        images = torch.randn(batch, 3, 32, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(program(images), model(images))
+
+
 class Experts(nn.Module):
     """Loops over the experts that rows choose: a graph holds for the choices of its example."""
 

@@ -50,7 +50,8 @@ class NearbySizes:
                 if are_beside({**own, name: general}):
                     own[name] = general
                     break
-        if own != seed and self._is_general(own) and self._takes(own):
+        is_own = own != seed and self._takes(own)
+        if is_own and self._is_general(own):
             yield own
         n_found = 0
         steps: list[Sizes] = []
@@ -62,6 +63,8 @@ class NearbySizes:
                 yield choice
             if n_found == _MOST_CHOICES:
                 break
+        if is_own and not self._is_general(own):  # as where only squares are on the side
+            yield own
         if self._takes(seed):
             yield seed
 

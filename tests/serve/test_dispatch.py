@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, StaticCache
 
 from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.core.marks import asked_mark
 from onlooker.core.path import Name, Path
 from onlooker.core.structure import LEAF, Structure
 from onlooker.core.traffic import ViolationKind
@@ -56,18 +57,18 @@ def test_a_flag_of_a_container_is_compared(name: str) -> None:
     planned, change, text = FLAGS[name]
     structure = open_arguments({"past": planned}).structure
     other = copy.deepcopy(planned)
-    assert conflict(structure, open_arguments({"past": other}).structure) is None
+    assert conflict(structure, open_arguments({"past": other}).structure, ()) is None
     change(other)
-    found = conflict(structure, open_arguments({"past": other}).structure)
+    found = conflict(structure, open_arguments({"past": other}).structure, [asked_mark("window")])
     assert found is not None
     assert text in found.said
 
 
 def test_what_holds_nothing_and_what_follows_from_tensors_is_no_conflict() -> None:
     structure = open_arguments({"past": static_cache(batch=2)}).structure
-    assert conflict(structure, open_arguments({"past": static_cache(batch=3)}).structure) is None
+    assert conflict(structure, open_arguments({"past": static_cache(batch=3)}).structure, ()) is None
     assert (
-        conflict(open_arguments({"past": cache(2)}).structure, open_arguments({"past": DynamicCache()}).structure)
+        conflict(open_arguments({"past": cache(2)}).structure, open_arguments({"past": DynamicCache()}).structure, ())
         is None
     )
 
@@ -76,13 +77,15 @@ def test_a_part_that_was_none_is_refused_as_a_value() -> None:
     leaf = Structure(LEAF)
     planned = Structure("cache.Layer", (Name("length"),), (leaf,), "{'keys': None}")
     given = Structure("cache.Layer", (Name("keys"), Name("length")), (leaf, leaf), "{}")
-    found = conflict(planned, given, Path((Name("past"),)))
+    found = conflict(planned, given, (), Path((Name("past"),)))
     assert found is not None
     assert found.said == "past.keys is always None, the call has a value"
 
 
 def test_a_cache_of_another_class_is_refused_by_its_name() -> None:
-    found = conflict(open_arguments({"past": cache(1)}).structure, open_arguments({"past": static_cache()}).structure)
+    found = conflict(
+        open_arguments({"past": cache(1)}).structure, open_arguments({"past": static_cache()}).structure, ()
+    )
     assert found is not None
     assert found.said == (
         "past is a transformers.cache_utils.DynamicCache, the call has a transformers.cache_utils.StaticCache"
@@ -112,10 +115,10 @@ CLASSES: list[list[Any]] = [
 )
 def test_a_container_of_another_class_is_refused(planned: Any, given: Any) -> None:
     structure = open_arguments({"p": planned}).structure
-    found = conflict(structure, open_arguments({"p": given}).structure)
+    found = conflict(structure, open_arguments({"p": given}).structure, ())
     assert found is not None
     assert found.kind is ViolationKind.CLASS
-    assert conflict(structure, open_arguments({"p": copy.copy(planned)}).structure) is None
+    assert conflict(structure, open_arguments({"p": copy.copy(planned)}).structure, ()) is None
 
 
 class LooksUpItsScale(torch.nn.Module):

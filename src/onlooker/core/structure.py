@@ -64,9 +64,11 @@ def kinds_in(structure: Structure) -> Iterator[str]:
         yield from kinds_in(child)
 
 
-def child_of(structure: Structure, entry: Entry) -> Structure | None:
-    """The child at an entry; None where there is none."""
-    return dict(structure.parts).get(entry)
+def child_of(structure: Structure | None, *entries: Entry) -> Structure | None:
+    """The structure to which entries lead from another one; None where they lead nowhere."""
+    for entry in entries:
+        structure = None if structure is None else dict(structure.parts).get(entry)
+    return structure
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,9 +116,7 @@ def _lacks_item(form: Form, path: Path) -> bool:
     model may count them. An argument that is not there, or empty, is settled by traces.
     """
     inputs = form.example.inputs
-    container: Structure | None = inputs.structure
-    for entry in path.entries[:-1]:
-        container = child_of(container, entry) if container is not None else None
+    container = child_of(inputs.structure, *path.entries[:-1])
     is_argument = container is inputs.structure
     return (
         container is not None

@@ -294,9 +294,7 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
 def _check_leaves(plan: Plan, structure: Structure) -> None:
     """Passes where no container stands in the place of an input: a list of numbers is no tensor."""
     for leaf in plan.inputs:
-        given: Structure | None = structure
-        for entry in leaf.path.entries:
-            given = None if given is None else child_of(given, entry)
+        given = child_of(structure, *leaf.path.entries)
         if given is not None and not given.is_leaf:
             expected = "tensor" if leaf.is_tensor else "float" if leaf.is_float else "an int"
             got = f"a {given.kind}"
@@ -347,7 +345,7 @@ def _empty_in(
     if given.kind in _EMPTY and not given.entries and not is_known:
         yield here, given.kind
     for entry, child in given.parts:
-        known = None if planned is None else child_of(planned, entry)
+        known = child_of(planned, entry)
         yield from _empty_in(child, known, here / entry)
 
 

@@ -158,8 +158,7 @@ class MethodDispatcher:
     def _given_for(self, name: str) -> Iterator[Structure]:
         """The structure of the argument in the result of each graph that gives it."""
         for graph in self.graphs:
-            parts = child_of(graph.outputs.structure, Key(ARGUMENTS))
-            found = None if parts is None else child_of(parts, Key(name))
+            found = child_of(graph.outputs.structure, Key(ARGUMENTS), Key(name))
             if found is not None:
                 yield found
 

@@ -340,3 +340,74 @@ def test_that_a_side_that_writes_to_an_argument_is_no_run_of_the_graph() -> None
     assert program.verify(), program.tally.summary
     with pytest.raises(onlooker.RejectedCallError, match=r"x\.shape\[0\] > 3"):
         program(torch.randn(4, 4), torch.zeros(1))
+
+
+def of_many_pieces(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and len(rows.split(200, 1)) > 1 else rows * 2
+
+
+def of_many_rows(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and len(rows.unbind(1)) > 200 else rows * 2
+
+
+def of_short_floats(model: Any, rows: Any, n: int, past: int) -> Any:
+    positions = torch.arange(rows.shape[1])
+    if n == 1:
+        positions = positions.to(torch.bfloat16).to(torch.int64)
+    return rows * positions[:, None]
+
+
+def of_remainders(model: Any, rows: Any, n: int, past: int) -> Any:
+    positions = torch.arange(rows.shape[1])
+    return rows * (positions.fmod(200) if n == 1 else positions)[:, None]
+
+
+def of_a_slice(model: Any, rows: Any, n: int, past: int) -> Any:
+    return (rows[:, :200] if n == 1 else rows) * 2
+
+
+def of_a_slice_behind_an_ellipsis(model: Any, rows: Any, n: int, past: int) -> Any:
+    return (rows[..., :200, :] if n == 1 else rows) * 2
+
+
+def of_a_slice_of_a_new_axis(model: Any, rows: Any, n: int, past: int) -> Any:
+    return (rows[None, :, :200] if n == 1 else rows[None])[0] * 2
+
+
+def of_a_written_slice(model: Any, rows: Any, n: int, past: int) -> Any:
+    found = rows * 2
+    if n == 1:
+        found[:, :200] = 1.5
+    else:
+        found[:] = 1.5
+    return found
+
+
+def of_bytes(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and rows.nbytes > 200 * 2 * 16 else rows * 2
+
+
+def of_shared_memory(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and np.from_dlpack(rows.detach()).shape[1] > 200 else rows * 2
+
+
+BEYOND = [
+    of_many_pieces,
+    of_many_rows,
+    of_short_floats,
+    of_remainders,
+    of_a_slice,
+    of_a_slice_behind_an_ellipsis,
+    of_a_slice_of_a_new_axis,
+    of_a_written_slice,
+    of_bytes,
+    of_shared_memory,
+]
+
+
+@pytest.mark.parametrize("side", BEYOND, ids=lambda side: side.__name__)
+@pytest.mark.one_in(3)
+def test_that_a_side_is_right_or_refused_beyond_the_sizes_of_its_runs(side: Any) -> None:
+    program, model, _ = exported(side, [(7, 0), (1, 7), (1, 8)])
+    for call in [(1, 5), (1, 150), (1, 198), (1, 199), (1, 200), (1, 301), (1, 520)]:
+        is_right(program, model, call)

@@ -59,10 +59,12 @@ class Numbers:
     """Numbers for what operators compute, shared by the runs that are compared.
 
     A run is the ``steps`` of a recorder: per operator its arguments and its result, and the ``bodies`` of one that
-    has some. Of the ``weights`` two that hold the same are two: they may hold something else later.
+    has some. Of the ``weights`` two that hold the same are two: they may hold something else later. What is
+    computed of constants is compared ``by_operators`` alone where it may be another at other sizes.
     """
 
-    def __init__(self, weights: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor] = (), *, by_operators: bool = False) -> None:
+        self._by_operators = by_operators
         self._numbering = Numbering()
         self._weights = {_place_of(one) for one in weights}
         self._constants: set[int] = set()
@@ -196,7 +198,7 @@ class Numbers:
 
     def _is_constant(self, result: Any, facts: Facts, arguments: Any) -> bool:
         """True for a small tensor that is computed of constants: by which operators is all one."""
-        if not isinstance(result, torch.Tensor) or is_fake(result):
+        if self._by_operators or not isinstance(result, torch.Tensor) or is_fake(result):
             return False
         is_part_of_weight = bool(facts.shared) and result.is_floating_point()
         if result.numel() > (_SMALL if is_part_of_weight else _COMPUTED):

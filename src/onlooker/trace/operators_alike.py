@@ -74,11 +74,13 @@ def run_alike(
     *,
     why: str,
     has_values: bool = False,
+    by_operators: bool = False,
 ) -> AlikeRuns | None:
     """A run of the model without floats and one of the graph, where both run the same operators on the same
     arguments; None where they do not, or where that is unknown.
 
-    The model runs inside of ``looking``, which takes the values of floats away, unless the run ``has_values``.
+    The model runs inside of ``looking``, which takes the values of floats away, unless the run ``has_values``. What
+    is computed of constants is compared by its values, or ``by_operators`` too.
     """
     of_model, of_graph = Recorder(), Recorder()
     paths = [leaf.path for leaf in graph.plan.inputs]
@@ -100,7 +102,8 @@ def run_alike(
     if result.structure != graph.outputs.structure:
         return None
     weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
-    numbers = Numbers(() if weights is None else (*weights.parameters(), *weights.buffers()))
+    own = () if weights is None else (*weights.parameters(), *weights.buffers())
+    numbers = Numbers(own, by_operators=by_operators)
     given_to_model = [ours[path] for path in paths]
     # what is left behind in the arguments is part of both
     of_the_model = numbers.of(of_model, given_to_model, [*result.leaves, *given_to_model])

@@ -60,7 +60,13 @@ from ...trace.torch_export import Traced
 from ..identity import pieces_of
 from ..one_plan.proven_graphs import ProvenGraph
 from ..one_plan.search import PlanSearch
-from .operators_of_runs import Step, numbers_of_positions, used_steps, value_reads
+from .operators_of_runs import (
+    Step,
+    divided_lengths,
+    numbers_of_positions,
+    used_steps,
+    value_reads,
+)
 from .symbolic_sizes import SymbolicSizes, WayDiffersError
 from .way_runs import SizesOfModel, WayRuns
 
@@ -127,16 +133,21 @@ class _Runs:
         self._traced = next(own, proven.traces[0])
         of_trace = self._traced.condition.atoms.values()
         self._of_operators = [atom for atom in of_trace if atom.origin is Origin.OPERATOR]
+        #: the lengths of the axes that the last runs divided into lists of tensors
+        self._divided: list[tuple[int, ...]] = []
         self._asked = [atom.constraint() for atom in (*self._of_operators, *self._traced.bounds)]
 
     def side(self, choice: Sizes, pins: Sizes) -> Traced | None:
         """What a trace of the side would say, where two runs show the operators of the graph; None elsewhere."""
         found: list[PathCondition] = []
+        self._divided.clear()
         for choices in _PRIMES:
             sizes = (self._own_sizes(choice, primes) for primes in choices)
             runs = (self._condition_at(one, pins) for one in sizes if one is not None)
             condition = next((one for one in runs if one is not None), None)
             if condition is None or (found and not _are_same(found[0], condition)):
+                return None
+            if self._divided[0] != self._divided[-1]:
                 return None
             found.append(condition)
         traced = self._traced
@@ -228,9 +239,14 @@ class _Runs:
         why = "a side of a decision"
         with recorded_decisions() as log:
             run = run_alike(
-                self._graph, calls, lab, values, looking, why=why, has_values=not is_dear
+                *(self._graph, calls, lab, values, looking),
+                why=why,
+                has_values=not is_dear,
+                by_operators=True,
             )
         if run is None or not is_untouched or symbols.fixed != pins or symbols.lines_of_floats:
+            return None
+        if symbols.is_unknown:
             return None
         if symbols.pieces != pieces_of(self._graph):
             return None
@@ -247,6 +263,7 @@ class _Runs:
         if any(size is None for shape in read for size in shape):
             return None
         atoms = self._atoms(symbols, pins, log.decisions.values())
+        self._divided.append(divided_lengths(run.of_model.steps))
         return PathCondition(atoms, reads=read)
 
     def _atoms(

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from ...lab.recorder import RecordedBody
+from ...proofs.operators import facts_of
 from ...proofs.same_run import READERS
 from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name, whole_numbers
 
 __all__ = [
     "Step",
+    "divided_lengths",
     "made_by_python",
     "numbers_of_positions",
     "places_taken",
@@ -124,6 +126,18 @@ def made_by_python(steps: Sequence[Step], others: Iterable[torch.Tensor]) -> Ite
 def _tensors_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     yield from _tensors_in(args)
     yield from _tensors_in(kwargs.values())
+
+
+def divided_lengths(steps: Iterable[Step]) -> tuple[int, ...]:
+    """The lengths of the axes that the operators of a run divide into lists of tensors: how many of these there are
+    is no size, but may hang on one.
+    """
+    found = []
+    for function, args, kwargs, result in steps:
+        if isinstance(result, list) and args and torch.is_tensor(args[0]):
+            given = {**dict(zip(facts_of(function).arguments, args, strict=False)), **kwargs}
+            found.append(args[0].shape[given.get("dim", 0)])
+    return tuple(found)
 
 
 def _with_bodies(steps: Sequence[Step]) -> Iterator[Step]:

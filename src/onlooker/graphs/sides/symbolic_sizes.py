@@ -47,6 +47,17 @@ _OF_ONE_SIZE = frozenset(
 #: functions that give the values of a tensor to Python by no operator, and the most elements that each is noted to read
 _READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__})
 _MOST_READ = 64
+_INDEXING = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
+#: functions that tell a size in bytes, or hand on the memory that has it
+_IN_BYTES = frozenset(
+    {
+        torch.Tensor.nbytes.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.untyped_storage,
+        torch.Tensor.storage,
+        torch.Tensor.__dlpack__,
+        torch.Tensor.__sizeof__,
+    }
+)
 
 
 class WayDiffersError(Exception):
@@ -154,6 +165,9 @@ class SymbolicSizes(Reader):
         self.tensors_of_sizes: list[torch.Tensor] = []
         #: the sizes at which what is computed of sizes, and given to functions, may begin another piece
         self.pieces: set[int] = set()
+        #: True once a function of torch raised an error, which the model may have caught, told a size in bytes, or took
+        #: a slice of an axis whose size is none of the plan
+        self.is_unknown = False
         self._are_numbers = False
 
     @contextlib.contextmanager
@@ -190,15 +204,20 @@ class SymbolicSizes(Reader):
         """
         if func in _OF_SYMBOLS:
             return func(*args, **kwargs)
-        if func is torch.Tensor.__getitem__:
+        if func in _INDEXING:
             ends = (one.node.expr for one in _symbols_in(args[1]))
             self.pieces |= {sizes_at(n) for end in ends for n in end.atoms(sympy.Integer)} - {0}
-            self._decide_slices(*args)
+            self._decide_slices(*args[:2])
             self.ranges.chosen(args[1])  # a list that stands for a range
         if func in _READING:
             _read_each(args[0])
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
-        result = func(*plain_of(args), **plain_of(kwargs))
+        try:
+            result = func(*plain_of(args), **plain_of(kwargs))
+        except Exception:
+            self.is_unknown = True
+            raise
+        self.is_unknown |= func in _IN_BYTES
         symbols = list(_symbols_in((args, kwargs)))
         self.note_pieces(symbols)
         if is_range or symbols:
@@ -221,11 +240,13 @@ class SymbolicSizes(Reader):
         """Decides whether the slices of an index end within their axes: what takes all of an axis is no
         operator at all, so that nothing else tells the number in ``x[:, :64]``.
         """
-        for size, part in zip(tensor.shape, _first_parts(index), strict=False):
-            ends = (part.start, part.stop) if isinstance(part, slice) else ()
-            for end in ends:
-                if type(end) is int and abs(end) > 1 and size in self._known:
+        for size, part in _slices_in(tensor, index):
+            for end in (part.start, part.stop):
+                if type(end) is not int or abs(end) < 2:
+                    continue
+                if size in self._known:
                     bool(self._symbol(size) > abs(end))
+                self.is_unknown |= size > 1 and size not in (*self._known, *self.constants)
 
     def number(self, name: str, value: int) -> Any:
         """The symbol of an int that is an argument, by the name of its symbol in the plan."""
@@ -281,12 +302,22 @@ def _read_each(tensor: torch.Tensor) -> None:
         element.item()
 
 
-def _first_parts(index: Any) -> Iterator[Any]:
-    """Yields the parts of an index that are each about the axis at their place."""
-    for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, bool) or not isinstance(part, (slice, int, torch.SymInt)):
-            return
-        yield part
+def _slices_in(tensor: torch.Tensor, index: Any) -> Iterator[tuple[int, slice]]:
+    """Yields the slices of an index, each with the size of the axis that it is about."""
+    parts = index if isinstance(index, tuple) else (index,)
+    dim, n_rest = 0, tensor.ndim - sum(map(_n_axes, parts))
+    for part in parts:
+        if isinstance(part, slice) and 0 <= dim < tensor.ndim:
+            yield tensor.shape[dim], part
+        dim += n_rest if part is Ellipsis else _n_axes(part)
+
+
+def _n_axes(part: Any) -> int:
+    """The number of axes that a part of an index is about: a mask is about as many as it has."""
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    is_mask = str(getattr(part, "dtype", "")).endswith("bool")
+    return int(part.ndim) if is_mask else 1
 
 
 def _symbols_in(value: Any) -> Iterator[Any]:

@@ -322,6 +322,24 @@ def test_that_a_side_that_counts_is_no_run_of_the_graph() -> None:
         exported(counted, WATCHED)[0].verify(strict=True)
 
 
+class KeepsLargeOnes(torch.nn.Module):
+    """Puts rows of a batch beyond the watched ones into a list of its caller."""
+
+    def forward(self, x: torch.Tensor, kept: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+        if x.shape[0] > 3:
+            kept["rows"].append(x)
+        return x * 2
+
+
+def test_that_a_side_that_fills_a_list_of_its_caller_is_no_run_of_the_graph() -> None:
+    model, observer = KeepsLargeOnes(), onlooker.InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3):
+            model(torch.randn(batch, 4), {"rows": [torch.zeros(1)]})
+    with pytest.raises(onlooker.RejectedCallError):
+        observer.export()(torch.randn(4, 4), {"rows": [torch.zeros(1)]})
+
+
 class WritesLargeOnes(torch.nn.Module):
     """Adds to an argument that it does not return, of batches beyond the watched ones alone."""
 

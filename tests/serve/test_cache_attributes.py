@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,17 @@ def by_an_error(cache: Any, x: torch.Tensor) -> bool:
         return False
 
 
+def past_getattr(cache: Any, x: torch.Tensor) -> bool:
+    try:
+        return bool(object.__getattribute__(cache, "is_new"))
+    except AttributeError:
+        return inspect.getattr_static(cache.layers[0], "is_new", False)
+
+
+def in_a_copy(cache: Any, x: torch.Tensor) -> bool:
+    return "is_new" in cache.__reduce_ex__(4)[2]
+
+
 def of_class(cache: Any, x: torch.Tensor) -> bool:
     return bool(cache.is_old)
 
@@ -59,6 +71,9 @@ class OldCache(transformers.DynamicCache):
     """A cache whose class has an attribute."""
 
     is_old = False
+
+
+FINDING = [of_cache, of_layer, of_cache_on_a_side, in_vars, by_an_error, past_getattr, in_a_copy, of_class, nothing]
 
 
 def watched(finds: Any, kind: Any) -> tuple[Any, Asks]:
@@ -79,7 +94,7 @@ def cache_with(kind: Any, name: str, *, on_layer: bool) -> Any:
     return cache
 
 
-@pytest.mark.parametrize("finds", [of_cache, of_layer, of_cache_on_a_side, in_vars, by_an_error, of_class, nothing])
+@pytest.mark.parametrize("finds", FINDING)
 def test_that_an_attribute_is_served_rightly_or_refused(finds: Any) -> None:
     kind = OldCache if finds is of_class else transformers.DynamicCache
     name = "is_old" if finds is of_class else "is_new"
@@ -95,6 +110,19 @@ def test_that_an_attribute_is_served_rightly_or_refused(finds: Any) -> None:
                     assert finds is not nothing
                 else:
                     torch.testing.assert_close(got, expected)
+
+
+def test_that_an_empty_cache_with_an_attribute_is_refused() -> None:
+    model, observer = Asks(of_cache).eval(), onlooker.InputObserver()
+    with observer(model), torch.no_grad():
+        for n in (3, 4):
+            cache = transformers.DynamicCache()
+            for length in (n, 2):
+                model(torch.randn(2, 1, length, 4), cache)
+    program, cache = observer.export(), transformers.DynamicCache()
+    cache.is_new = True
+    with pytest.raises(onlooker.RejectedCallError, match="is_new"):
+        program(torch.randn(2, 1, 3, 4), cache)
 
 
 def test_that_an_attribute_that_is_asked_for_stands_in_the_report() -> None:

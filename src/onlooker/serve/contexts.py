@@ -42,7 +42,7 @@ def conflict(
     if planned.kind != given.kind and (given.n_leaves or {planned.kind, given.kind} & _PLAIN):
         return Violation(ViolationKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
     if not given.n_leaves:
-        return None
+        return _asked_conflict(planned, given, marks, here)
     if planned.context != given.context:
         found = _flag_conflict(planned, given, marks, here)
         if found is not None:
@@ -53,6 +53,20 @@ def conflict(
         found = None if known is None else conflict(known, child, marks, here / entry)
         if found is not None:
             return found
+    return None
+
+
+def _asked_conflict(
+    planned: Structure, given: Structure, marks: Collection[str], path: Path
+) -> Violation | None:
+    """Returns the violation of an empty cache with an attribute that the model asks for, and that the cache of the
+    graph lacks.
+    """
+    wanted = flags_of(planned.context)
+    for name, flag in flags_of(given.context).items():
+        plain = name.strip("'")
+        if name not in wanted and plain in asked_in(marks):
+            return Violation(ViolationKind.FLAG, f"{path}.{plain}", "None", flag)
     return None
 
 

@@ -35,7 +35,10 @@ _IS = dis.opmap["IS_OP"]
 #: names by which code asks for the class of an object
 _CLASS_TESTS = frozenset({"isinstance", "type", "__class__"})
 #: names by which code looks through the attributes of an object
-_ATTRIBUTES = frozenset({"vars", "dir", "__dict__", "__dir__"})
+_ATTRIBUTES = frozenset(
+    {"vars", "dir", "__dict__", "__dir__", "__getattribute__", "__getstate__", "__reduce__"}
+    | {"__reduce_ex__", "getattr_static", "getmembers", "getmembers_static"}
+)
 #: how many functions of a model are read
 _MOST = 4096
 

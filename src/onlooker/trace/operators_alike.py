@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -86,8 +87,10 @@ def run_alike(
     paths = [leaf.path for leaf in graph.plan.inputs]
     mode, why = RememberingMode(), why if has_values else f"{why}, without floats"
     ours = _copied(values) if has_values else _without_floats(mode, values)
+    arguments = calls.arguments_of(ours)
+    held = _held_by(arguments)
     try:
-        result = lab.run_within(calls.arguments_of(ours), looking(mode, of_model), why=why)
+        result = lab.run_within(arguments, looking(mode, of_model), why=why)
         with contextlib.ExitStack() as stack:
             if has_values:
                 given = _copied(values)
@@ -99,7 +102,7 @@ def run_alike(
     except Exception as error:
         logger.debug("%s: %s", why, error)
         return None
-    if result.structure != graph.outputs.structure:
+    if result.structure != graph.outputs.structure or _held_by(arguments) != held:
         return None
     weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
     own = () if weights is None else (*weights.parameters(), *weights.buffers())
@@ -110,6 +113,13 @@ def run_alike(
     is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, [*got, *theirs]))
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
     return AlikeRuns(of_model, result.leaves, of_graph, got) if is_same else None
+
+
+def _held_by(value: Any) -> Any:
+    """What the dicts and lists of an argument hold, which a run may change: objects by their identity."""
+    if isinstance(value, dict):
+        return [(key, _held_by(item)) for key, item in value.items()]
+    return [*map(_held_by, value)] if isinstance(value, (list, tuple, deque)) else id(value)
 
 
 def _copied(values: Values) -> dict[Path, Any]:

@@ -132,11 +132,14 @@ def divided_lengths(steps: Iterable[Step]) -> tuple[int, ...]:
     """The lengths of the axes that the operators of a run divide into lists of tensors: how many of these there are
     is no size, but may hang on one.
     """
-    found = []
+    found: list[int] = []
     for function, args, kwargs, result in steps:
         if isinstance(result, list) and args and torch.is_tensor(args[0]):
             given = {**dict(zip(facts_of(function).arguments, args, strict=False)), **kwargs}
-            found.append(args[0].shape[given.get("dim", 0)])
+            lengths, dim = args[0].shape, given.get("dim", 0)
+            # an operator of the user's may divide others
+            is_one = isinstance(dim, int) and -len(lengths) <= dim < len(lengths)
+            found += [lengths[dim]] if is_one else lengths
     return tuple(found)
 
 

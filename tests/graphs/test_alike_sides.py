@@ -409,7 +409,20 @@ def of_shared_memory(model: Any, rows: Any, n: int, past: int) -> Any:
     return rows * 3 if n == 1 and np.from_dlpack(rows.detach()).shape[1] > 200 else rows * 2
 
 
+def of_what_is_not_zero(model: Any, rows: Any, n: int, past: int) -> Any:
+    return rows * 3 if n == 1 and rows.detach().to_sparse()._nnz() > 200 * 8 else rows * 2
+
+
+def of_nested_rows(model: Any, rows: Any, n: int, past: int) -> Any:
+    if n > 1:
+        return rows * 2
+    nested = torch.nested.nested_tensor([rows.detach()[0]], layout=torch.strided)
+    return rows * (3 if nested.size(0) > 300 else 2)
+
+
 BEYOND = [
+    of_what_is_not_zero,
+    of_nested_rows,
     of_many_pieces,
     of_many_rows,
     of_short_floats,
@@ -423,6 +436,7 @@ BEYOND = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("side", BEYOND, ids=lambda side: side.__name__)
 @pytest.mark.one_in(3)
 def test_that_a_side_is_right_or_refused_beyond_the_sizes_of_its_runs(side: Any) -> None:

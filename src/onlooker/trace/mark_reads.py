@@ -262,8 +262,8 @@ class CacheReads(Reader):
         before = getattr(cls, "__getattr__", object.__getattribute__)
 
         def lacking(cache: Any, name: str) -> Any:
-            frame = reading_frame(2)
-            if frame is not None:
+            frame = sys._getframe(1)
+            if not is_own_code(frame.f_code.co_filename):  # a model may have no file
                 self.found.setdefault(asked_mark(name), line_of(frame))
             return before(cache, name)
 

@@ -99,18 +99,18 @@ def run_alike(
             theirs = [given[path] for path in paths]
             stack.enter_context(of_graph)
             got = graph(theirs)
-    except Exception as error:
+        if result.structure != graph.outputs.structure or _held_by(arguments) != held:
+            return None
+        weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
+        own = () if weights is None else (*weights.parameters(), *weights.buffers())
+        numbers = Numbers(own, by_operators=by_operators)
+        given_to_model = [ours[path] for path in paths]
+        # what is left behind in the arguments is part of both
+        of_the_model = numbers.of(of_model, given_to_model, [*result.leaves, *given_to_model])
+        is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, [*got, *theirs]))
+    except Exception as error:  # a nested tensor has no shape, for one
         logger.debug("%s: %s", why, error)
         return None
-    if result.structure != graph.outputs.structure or _held_by(arguments) != held:
-        return None
-    weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
-    own = () if weights is None else (*weights.parameters(), *weights.buffers())
-    numbers = Numbers(own, by_operators=by_operators)
-    given_to_model = [ours[path] for path in paths]
-    # what is left behind in the arguments is part of both
-    of_the_model = numbers.of(of_model, given_to_model, [*result.leaves, *given_to_model])
-    is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, [*got, *theirs]))
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
     return AlikeRuns(of_model, result.leaves, of_graph, got) if is_same else None
 

@@ -48,7 +48,7 @@ _OF_ONE_SIZE = frozenset(
 _READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__})
 _MOST_READ = 64
 _INDEXING = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
-#: functions that tell a size in bytes, or hand on the memory that has it
+#: functions that tell a size in bytes or by what is not 0, or hand on what has it
 _IN_BYTES = frozenset(
     {
         torch.Tensor.nbytes.__get__,  # type: ignore[attr-defined]
@@ -56,6 +56,9 @@ _IN_BYTES = frozenset(
         torch.Tensor.storage,
         torch.Tensor.__dlpack__,
         torch.Tensor.__sizeof__,
+        torch.Tensor._nnz,
+        torch.Tensor.sparse_dim,
+        torch.Tensor.to_sparse,
     }
 )
 

@@ -165,6 +165,10 @@ class Facts:
         given = [args[p] if p < len(args) else kwargs.get(self.arguments[p]) for p in places]
         return flat(given)
 
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names in the schema, without defaults."""
+        return {**dict(zip(self.arguments, args, strict=False)), **kwargs}
+
 
 _NOTHING = Facts()
 

@@ -209,7 +209,7 @@ class Numbers:
         """The arguments of an operator of attention by name, without defaults, and without a mask of
         constants that hides nothing: a graph has one where a model that is not traced has none.
         """
-        given = {**dict(zip(facts.arguments, args, strict=False)), **kwargs}
+        given = facts.named(args, kwargs)
         for name in _MASKS & given.keys():
             mask = given[name]
             is_known = isinstance(mask, torch.Tensor) and not is_fake(mask)

@@ -50,8 +50,8 @@ class NearbySizes:
                 if are_beside({**own, name: general}):
                     own[name] = general
                     break
-        is_own = own != seed and self._takes(own)
-        if is_own and self._is_general(own):
+        is_taken, is_general_own = own != seed and self._takes(own), self._is_general(own)
+        if is_taken and is_general_own:
             yield own
         n_found = 0
         steps: list[Sizes] = []
@@ -63,7 +63,7 @@ class NearbySizes:
                 yield choice
             if n_found == _MOST_CHOICES:
                 break
-        if is_own and not self._is_general(own):  # as where only squares are on the side
+        if is_taken and not is_general_own:  # as where only squares are on the side
             yield own
         if self._takes(seed):
             yield seed

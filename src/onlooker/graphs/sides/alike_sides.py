@@ -76,6 +76,8 @@ logger = logging.getLogger(__name__)
 #: sizes of the two runs of a side, each symbol has others; those of the second one where the model takes them
 _SMALL, _BETWEEN = (5, 7, 11, 13, 17, 19), (23, 29, 31, 37, 41, 43)
 _LARGE = (131, 137, 139, 149, 151, 157)
+#: what a run shows: its path condition, and the lengths of the axes that it divides into lists of tensors
+_Shown = tuple[PathCondition, tuple[int, ...]]
 _PRIMES = ((_SMALL,), ((*_LARGE, *_BETWEEN), _BETWEEN))
 
 
@@ -133,23 +135,19 @@ class _Runs:
         self._traced = next(own, proven.traces[0])
         of_trace = self._traced.condition.atoms.values()
         self._of_operators = [atom for atom in of_trace if atom.origin is Origin.OPERATOR]
-        #: the lengths of the axes that the last runs divided into lists of tensors
-        self._divided: list[tuple[int, ...]] = []
         self._asked = [atom.constraint() for atom in (*self._of_operators, *self._traced.bounds)]
 
     def side(self, choice: Sizes, pins: Sizes) -> Traced | None:
         """What a trace of the side would say, where two runs show the operators of the graph; None elsewhere."""
-        found: list[PathCondition] = []
-        self._divided.clear()
+        found: list[_Shown] = []
         for choices in _PRIMES:
             sizes = (self._own_sizes(choice, primes) for primes in choices)
             runs = (self._condition_at(one, pins) for one in sizes if one is not None)
-            condition = next((one for one in runs if one is not None), None)
-            if condition is None or (found and not _are_same(found[0], condition)):
+            shown = next((one for one in runs if one is not None), None)
+            if shown is None or (found and not _are_same(found[0], shown)):
                 return None
-            if self._divided[0] != self._divided[-1]:
-                return None
-            found.append(condition)
+            found.append(shown)
+        of_run, _ = found[0]
         traced = self._traced
         # the same operators ask for the same
         asked, bounds = self._at_pins(self._of_operators, pins), self._at_pins(traced.bounds, pins)
@@ -157,11 +155,11 @@ class _Runs:
             return None
         # a size of 1 may be a part of a larger one: those that Python reads are known from the trace
         known = {tuple(self._at(size, pins) for size in shape) for shape in traced.condition.reads}
-        if not known.issuperset(found[0].reads):
+        if not known.issuperset(of_run.reads):
             return None
         tried = tuple(atom for atom in traced.condition.tried if self._is_open(atom, pins))
-        atoms = {**{one.key: one for one in asked}, **found[0].atoms}
-        condition = replace(found[0], atoms=atoms, tried=tried)
+        atoms = {**{one.key: one for one in asked}, **of_run.atoms}
+        condition = replace(of_run, atoms=atoms, tried=tried)
         return replace(
             traced,
             graph=self._graph,
@@ -212,8 +210,10 @@ class _Runs:
         # 0 and 1 are no symbols in any run
         return all(size not in constants for size in found if size is not None and size > 1)
 
-    def _condition_at(self, sizes: Sizes, pins: Sizes) -> PathCondition | None:
-        """The path condition of a run at some sizes that shows the operators of the graph; None for another one."""
+    def _condition_at(self, sizes: Sizes, pins: Sizes) -> _Shown | None:
+        """The path condition of a run at some sizes that shows the operators of the graph, with the lengths of the axes
+        that it divides; None for another run.
+        """
         runs = WayRuns(self._search, self._lab, self._known)
         runs.in_a_trace = NOT_TRACING not in self._search.request.on
         symbols, reads = runs.symbols(sizes), SizeReads()
@@ -263,8 +263,7 @@ class _Runs:
         if any(size is None for shape in read for size in shape):
             return None
         atoms = self._atoms(symbols, pins, log.decisions.values())
-        self._divided.append(divided_lengths(run.of_model.steps))
-        return PathCondition(atoms, reads=read)
+        return PathCondition(atoms, reads=read), divided_lengths(run.of_model.steps)
 
     def _atoms(
         self, symbols: SymbolicSizes, pins: Sizes, decisions: Iterable[Decision]
@@ -322,5 +321,9 @@ def _reads_more_values(
     return value_reads(of_model, known, symbols.tensors_of_sizes) > value_reads(of_graph)
 
 
-def _are_same(one: PathCondition, other: PathCondition) -> bool:
-    return one.atoms.keys() == other.atoms.keys() and one.reads == other.reads
+def _are_same(one: _Shown, other: _Shown) -> bool:
+    (condition, lengths), (other_condition, other_lengths) = one, other
+    is_same_condition = condition.atoms.keys() == other_condition.atoms.keys()
+    return (
+        is_same_condition and condition.reads == other_condition.reads and lengths == other_lengths
+    )

@@ -135,8 +135,7 @@ def divided_lengths(steps: Iterable[Step]) -> tuple[int, ...]:
     found: list[int] = []
     for function, args, kwargs, result in steps:
         if isinstance(result, list) and args and torch.is_tensor(args[0]):
-            given = {**dict(zip(facts_of(function).arguments, args, strict=False)), **kwargs}
-            lengths, dim = args[0].shape, given.get("dim", 0)
+            lengths, dim = args[0].shape, facts_of(function).named(args, kwargs).get("dim", 0)
             # an operator of the user's may divide others
             is_one = isinstance(dim, int) and -len(lengths) <= dim < len(lengths)
             found += [lengths[dim]] if is_one else lengths

@@ -48,8 +48,8 @@ _OF_ONE_SIZE = frozenset(
 _READING = frozenset({torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__})
 _MOST_READ = 64
 _INDEXING = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__})
-#: functions that tell a size in bytes or by what is not 0, or hand on what has it
-_IN_BYTES = frozenset(
+#: functions by which Python learns a size in another form: the bytes of a tensor, how many numbers are not 0
+_TELLING_OTHERWISE = frozenset(
     {
         torch.Tensor.nbytes.__get__,  # type: ignore[attr-defined]
         torch.Tensor.untyped_storage,
@@ -220,7 +220,7 @@ class SymbolicSizes(Reader):
         except Exception:
             self.is_unknown = True
             raise
-        self.is_unknown |= func in _IN_BYTES
+        self.is_unknown |= func in _TELLING_OTHERWISE
         symbols = list(_symbols_in((args, kwargs)))
         self.note_pieces(symbols)
         if is_range or symbols:

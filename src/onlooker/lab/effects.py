@@ -7,14 +7,14 @@ that is written in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ..core.call import Arguments
-from ..core.path import Path
+from ..core.path import Name, Path
 from ..core.structure import Tree
 from ..observing.effects import Effect, HeldTree
 from ..pytrees.adopt import Place, can_change, placed
@@ -22,7 +22,7 @@ from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.open import is_model_output, open_tree
 
-__all__ = ["ArgumentEffects", "effects_of", "objects_in"]
+__all__ = ["ArgumentEffects", "HeldArguments", "effects_of", "objects_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +69,34 @@ def effects_of(
         name: ArgumentEffects(before.effects(open_tree(copies[name])), placed(result, copies[name]))
         for name, before in held.items()
     }
+
+
+class HeldArguments:
+    """The objects, lists and dicts among arguments at one moment, but for those that are ``known`` to change.
+
+    >>> given = {"rows": {"x": torch.zeros(2), "y": torch.zeros(2)}, "n": [1]}
+    >>> held = HeldArguments(given)
+    >>> _ = given["rows"].pop("y")
+    >>> [str(effect.place) for effect in held.changes(result=None)]
+    ['rows']
+    """
+
+    def __init__(self, values: Mapping[str, Any], known: Collection[str] = ()) -> None:
+        self._values = {
+            name: value
+            for name, value in values.items()
+            if name not in known and can_change(value) and not is_cache(value)
+        }
+        self._held = {
+            name: HeldTree(open_tree(value), copies=False) for name, value in self._values.items()
+        }
+
+    def changes(self, result: Any) -> list[Effect]:
+        """What became of them, without writes to their tensors: objects that the result has are the caller's there."""
+        return [
+            replace(effect, place=Path((Name(name), *effect.place.entries)))
+            for name, before in self._held.items()
+            if placed(result, self._values[name]) is None
+            for effect in before.effects(open_tree(self._values[name]))
+            if not effect.is_write
+        ]

@@ -23,6 +23,7 @@ from ..core.marks import ATTRIBUTES
 from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
+from ..lab.effects import HeldArguments
 from ..lab.kept import Side
 from ..lab.lab import Lab
 from ..lab.stateful import Stateful
@@ -193,6 +194,8 @@ class FlatRun:
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self.caches_read = CacheReads(plan.structure)
         self._changes: Sequence[Effect] = ()
+        #: what the last trace made of the objects of its caller, where no watched call does that
+        self.arguments_changed: Sequence[Effect] = ()
         self._numbers: Mapping[str, int] = {}
         if BUFFER_NUMBERS in request.on and not isinstance(lab.model, Stateful):
             self._numbers = numbers_in_buffers(lab.model)
@@ -280,6 +283,8 @@ class FlatRun:
         arguments = close_arguments(self.plan, values)
         readers = self.readers = (*readers, *self._joined_lists(arguments))
         loops = self.loops
+        known = {one.name for one in self.lab.subject.changed}
+        held = HeldArguments(arguments, known.union(path.root for path in self.lab.joined_lists))
         with (
             self._own_state(),
             ints_of_floats_are_values(BY_VALUES in self.request.on) as values_of_floats,
@@ -296,6 +301,7 @@ class FlatRun:
             self._remembered.check()
             if self.values is not None:
                 leaves = self.values.checked(leaves)
+        self.arguments_changed = held.changes(result)
         leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
         for reader in readers:
             if reader.failure is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 
 from ..core.call import Values
 from ..core.path import Path
+from ..lab.effects import HeldArguments
 from ..lab.lab import Lab
 from ..lab.recorder import Recorder
 from ..lab.remembering_mode import RememberingMode
@@ -88,7 +88,7 @@ def run_alike(
     mode, why = RememberingMode(), why if has_values else f"{why}, without floats"
     ours = _copied(values) if has_values else _without_floats(mode, values)
     arguments = calls.arguments_of(ours)
-    held = _held_by(arguments)
+    held = HeldArguments(arguments, {one.name for one in lab.subject.changed})
     try:
         result = lab.run_within(arguments, looking(mode, of_model), why=why)
         with contextlib.ExitStack() as stack:
@@ -99,7 +99,7 @@ def run_alike(
             theirs = [given[path] for path in paths]
             stack.enter_context(of_graph)
             got = graph(theirs)
-        if result.structure != graph.outputs.structure or _held_by(arguments) != held:
+        if result.structure != graph.outputs.structure or held.changes(result):
             return None
         weights = lab.subject.watched if isinstance(lab.subject.watched, torch.nn.Module) else None
         own = () if weights is None else (*weights.parameters(), *weights.buffers())
@@ -113,13 +113,6 @@ def run_alike(
         return None
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
     return AlikeRuns(of_model, result.leaves, of_graph, got) if is_same else None
-
-
-def _held_by(value: Any) -> Any:
-    """What the dicts and lists of an argument hold, which a run may change: objects by their identity."""
-    if isinstance(value, dict):
-        return [(key, _held_by(item)) for key, item in value.items()]
-    return [*map(_held_by, value)] if isinstance(value, (list, tuple, deque)) else id(value)
 
 
 def _copied(values: Values) -> dict[Path, Any]:

@@ -150,6 +150,7 @@ def export_graph(
             found = _at_watched_sizes(attempt, lab)
         elif found is None:
             found = _leaving_less(attempt, flat, example, calls, lab)
+            found = found or _changing_less(attempt, flat)
             found = found or _traced(attempt, flat, example, calls, lab)
         if found is None:
             break
@@ -297,6 +298,25 @@ def _leaving_less(
     refusal = writes_state(flat.plan, flat.state_written)
     flat.note_side(example.values, refusal=refusal)
     raise refusal
+
+
+def _changing_less(attempt: Attempt, flat: FlatRun) -> Retry | None:
+    """Returns the way to trace where the model changed the dicts, lists or objects of its caller as no watched
+    call does: at the sizes of watched calls; None where it did not.
+
+    :raises ExportError: ``arguments-change`` where these are the sizes, or those of another side
+    """
+    if not flat.arguments_changed:
+        return None
+    if not attempt.is_side and WATCHED_SIZES not in attempt.request.on:
+        return Retry(attempt.request.with_repair(WATCHED_SIZES))
+    shown = dict.fromkeys(effect.place.code() for effect in flat.arguments_changed)
+    raise ExportError(
+        f"At these sizes a call of {flat.plan.model or 'the model'}.{flat.plan.method} changes its arguments as no"
+        f" watched call does: {named_few([*shown], _MOST_NAMED)}. A graph would not.",
+        slug="arguments-change",
+        hint="Watch a call of these sizes as well, or let the model change a copy.",
+    )
 
 
 def _look_at_watched_calls(samples: Sequence[Sample], lab: Lab) -> None:

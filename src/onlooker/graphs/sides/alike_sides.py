@@ -107,12 +107,12 @@ def alike_side(search: PlanSearch, choice: Sizes) -> tuple[ProvenGraph, Traced] 
 
 def _may_be_compared(search: PlanSearch) -> bool:
     """False where a trace knows more than a run: of numbers that are arguments, loops that were rolled, state, tables
-    that calls fill, and blocks that share a graph.
+    that calls fill, lists that are read as a whole, and blocks that share a graph.
     """
     lab = search.lab
     regions = [region for proven in search.graphs for region in proven.regions]
     is_plain = not isinstance(lab.model, Stateful) and not (
-        lab.kept.lifted or lab.kept.counted or lab.kept.remembered
+        lab.kept.lifted or lab.kept.counted or lab.kept.remembered or lab.joined_lists
     )
     return (
         is_plain

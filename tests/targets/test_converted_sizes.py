@@ -292,3 +292,49 @@ def test_an_int_that_is_no_size_may_be_0_in_a_runtime_too(is_size: bool, least: 
         program(rand(2, 4), -1)
     if not is_size:
         torch.testing.assert_close(program(rand(3, 4), 0), model(rand(3, 4), 0))
+
+
+class Longest(torch.nn.Module):
+    """The mean of each row up to its own length, of rows that are cut at the longest one."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        n = int(lengths.max())
+        mask = torch.arange(n) < lengths[:, None]
+        return (x[:, :n] * mask).sum(1) / lengths
+
+
+class Dense(torch.nn.Module):
+    """The rows of each graph beside each other, padded to those of the largest graph."""
+
+    def forward(self, x: torch.Tensor, graph: torch.Tensor) -> torch.Tensor:
+        count = int(graph.max()) + 1
+        sizes = graph.new_zeros(count).scatter_add_(0, graph, torch.ones_like(graph))
+        most, before = int(sizes.max()), sizes.cumsum(0) - sizes
+        padded = x.new_zeros(count * most + 1, x.shape[1])
+        padded[torch.arange(len(graph)) - before[graph] + graph * most] = x
+        return padded[: count * most].view(count, most, x.shape[1])
+
+
+def dense_call(*sizes: int) -> tuple[torch.Tensor, ...]:
+    return rand(sum(sizes), 4), torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+
+
+CUT = {
+    "longest": (Longest(), [(rand(n, m), below(m, n) + 1) for n, m in ((2, 7), (3, 9), (4, 5))]),
+    "dense": (Dense(), [dense_call(*sizes) for sizes in ((3, 4), (2, 5, 6), (1, 2, 2, 7))]),
+}
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("name", [*CUT])
+@pytest.mark.one_in(2)
+def test_rows_that_end_at_a_value_are_converted(name: str, target: str) -> None:
+    pytest.importorskip("onnxruntime" if target == "onnx" else target)
+    model, (*watched, unseen) = CUT[name]
+    observer = InputObserver()
+    with observer(model):
+        for call in watched:
+            model(*call)
+    program = observer.export(to=target)
+    assert program.verify().verified, program.tally.summary
+    torch.testing.assert_close(program(*unseen), model(*unseen))

@@ -22,7 +22,7 @@ import torch
 from torch.fx import Graph, Node, map_arg
 
 from ..repairs.loops.recurrent_steps import steps_stay_sizes
-from ..torch_internals.graph_modules import nodes_of
+from ..torch_internals.graph_modules import changed_graphs, nodes_of, slices_measured_anew
 from ..torch_internals.operators import composed
 from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import decomp
@@ -709,7 +709,12 @@ def take_apart(
         node.target in table and _is_meant(table[node.target], node) for node in nodes_of(program)
     ):
         return program
-    with warnings.catch_warnings(), torch.no_grad(), steps_stay_sizes(program):
+    with (
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        changed_graphs(program, slices_measured_anew),
+        steps_stay_sizes(program),
+    ):
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
         return program.run_decompositions(dict(table))  # type: ignore[no-any-return]
 

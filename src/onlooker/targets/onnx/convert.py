@@ -26,6 +26,7 @@ from ...torch_internals.graph_modules import (
     changed_graphs,
     copied_module,
     nodes_of,
+    slices_measured_anew,
     with_module,
 )
 from ...trace.graph import Graph
@@ -200,6 +201,7 @@ def convert_graph(
             without_guards(program),
             changed_graphs(
                 program,
+                slices_measured_anew,
                 derivatives_by_parts,
                 attention_as_converted,
                 masked_rows_give_zeros,

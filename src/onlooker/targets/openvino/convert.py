@@ -20,7 +20,7 @@ from ...core.errors import ExportError
 from ...model_source.lines import place_of_node
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
-from ...torch_internals.graph_modules import changed_graphs
+from ...torch_internals.graph_modules import changed_graphs, slices_measured_anew
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
@@ -67,7 +67,11 @@ def convert_graph(graph: Graph) -> Any:
             torch.no_grad(),
             without_guards(program),
             changed_graphs(
-                program, derivatives_by_parts, masked_rows_give_zeros, means_of_no_numbers
+                program,
+                slices_measured_anew,
+                derivatives_by_parts,
+                masked_rows_give_zeros,
+                means_of_no_numbers,
             ),
             steps_stay_sizes(program),
             conversion_repeats(program),

@@ -315,3 +315,34 @@ def test_a_function_with_a_backward_of_its_own_is_no_derivative() -> None:
     [given] = rows(4)
     torch.testing.assert_close(program(given), model(given))
     assert not any("derivatives" in note for graph in program.graphs for note in graph.notes)
+
+
+class RecordsInCalls(torch.nn.Module):
+    """Asks for gradients of its argument in calls alone, and for an int of its number of graphs."""
+
+    def forward(self, x: torch.Tensor, graph: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if not torch.compiler.is_compiling():
+            x = x.detach().requires_grad_()
+        energies = torch.zeros(int(ends.numel() - 1)).index_add(0, graph, (x**3).sum(-1))
+        (forces,) = torch.autograd.grad([energies.sum()], [x])
+        return energies.detach(), -forces
+
+
+def test_a_trace_that_is_made_as_a_call_reads_ints_of_sizes_as_sizes() -> None:
+    def call(*sizes: int) -> tuple[torch.Tensor, ...]:
+        counts = torch.tensor(sizes)
+        return (
+            torch.randn(sum(sizes), 3),
+            torch.arange(len(sizes)).repeat_interleave(counts),
+            torch.zeros(len(sizes) + 1),
+        )
+
+    model, observer = RecordsInCalls(), onlooker.InputObserver()
+    with observer(model):
+        for sizes in ((5, 4), (3, 6, 7)):
+            model(*call(*sizes))
+    program = observer.export()
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    unseen = call(2, 2, 3, 4, 5)
+    torch.testing.assert_close(program(*unseen), model(*unseen))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from ..model_source.frames import is_code_of_model, is_own_code
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor, subclasses
-from .numbers.size_ints import wants_int_first
+from .numbers.size_ints import SIZE_INTS, wants_int_first
 from .repair import Attempt, Repair, Retry
 
 __all__ = ["EQUAL_SIZES", "NOT_TRACING", "not_tracing"]
@@ -70,6 +71,9 @@ def _is_refused_in_trace(attempt: Attempt) -> Retry | None:
     is_refused = isinstance(attempt.error, RuntimeError) and not attempt.depends_on_values
     if not is_refused or (attempt.is_side and EQUAL_SIZES in attempt.request.on):
         return None
+    # sizes as ints were given up for this error, and are no reason for it
+    request = replace(attempt.request, off=attempt.request.off - {SIZE_INTS})
+    attempt = replace(attempt, request=request)
     return attempt.wants(NOT_TRACING, f"{NOT_TRACING.note}: {attempt.first_line}")
 
 

@@ -36,6 +36,30 @@ def of_rows(x: torch.Tensor) -> torch.Tensor:
     return x.view(x.shape[0], 2, -1).sum(1)  # torch does not know -1 where there are no elements
 
 
+def guided(x: torch.Tensor) -> torch.Tensor:
+    with_text, without = torch.cat([x, x + 1]).chunk(2)
+    return without + 7.5 * (with_text - without)
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2)
+    return first * second
+
+
+@pytest.mark.parametrize(("function", "batches"), [(guided, (2, 3, 1)), (halves, (2, 6, 4))])
+def test_parts_of_a_multiple_are_as_many_at_every_size(
+    function: Callable[..., torch.Tensor], batches: tuple[int, ...]
+) -> None:
+    """torch asks how many parts of the rounded size there are, ``(3 * n - 1) // n == 2``: 0 cannot be divided by."""
+    program = program_of(function, *((batch, 4) for batch in batches))
+    assert program.verify().verified
+    assert len(program.graphs) == 1
+    for batch in (0, 2, 8):
+        x = torch.randn(batch, 4)
+        torch.testing.assert_close(program(x), function(x))
+    assert "refused" not in str(program.report)
+
+
 @pytest.mark.parametrize("empty", [(0, 5), (3, 0), (0, 0)])
 def test_an_empty_tensor_is_served_where_the_graph_gives_what_the_model_gives(empty: tuple[int, int]) -> None:
     program = program_of(flipped, (2, 4), (3, 6))

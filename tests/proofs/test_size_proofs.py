@@ -88,6 +88,9 @@ def test_what_stands_for_an_expression_is_equal_to_it(value, low, step):
         (sympy.Le(N, sympy.Max(2048, N)), 0, []),
         (sympy.Le(sympy.Min(6, N) + B, N + B), 0, []),
         (sympy.Ge(sympy.Max(1, N - 4) + 4, N), 0, []),
+        (sympy.Eq(FloorDiv(3 * N - 1, N), 2), 1, []),
+        (sympy.Eq(PythonMod(3 * N - 1, N), N - 1), 1, []),
+        (sympy.Eq(FloorDiv(2 * N + FloorDiv(N, 3), N), 2), 1, []),
     ],
     ids=str,
 )
@@ -99,7 +102,12 @@ def test_conditions_of_padded_sizes_are_proven(condition, lows, facts):
     "condition",
     [
         *(sympy.Eq(S, N), sympy.Ne(FloorDiv(S, 4), 1), B * N > 4, sympy.Ne(N, 40_000), sympy.Le(N, 10**9)),
-        *(sympy.Le(N, sympy.Max(2048, B)), sympy.Le(N, sympy.Min(2048, N)), sympy.Lt(N, sympy.Max(9, N))),
+        *(
+            sympy.Eq(FloorDiv(3 * N - 3, N), 2),
+            sympy.Eq(FloorDiv(3 * N - 1, N - 1), 3),
+            sympy.Le(N, sympy.Max(2048, B)),
+        ),
+        *(sympy.Le(N, sympy.Min(2048, N)), sympy.Lt(N, sympy.Max(9, N))),
     ],
     ids=str,
 )

@@ -352,8 +352,17 @@ class _Translation:
         proofs = self._proofs
         if condition in self.learnt and condition.has(sympy.Min, sympy.Max):
             proofs = self._proofs_before(condition)
+        for divisor in _divisors_in(condition):
+            if proofs.always(divisor >= 0) and self._holds_where(divisor >= 1, condition):
+                return in_least_terms(divisor >= 1)
         sides = (proofs.simplified(side) for side in condition.args)
         return self._of_whole_steps(in_least_terms(condition.func(*sides)))
+
+    def _holds_where(self, fact: Any, condition: Any) -> bool:
+        """True where a condition asks for a fact alone: the pieces of ``cat([x, x]).chunk(2)`` are two where there is
+        a row.
+        """
+        return proofs_of(self._plan, [fact]).always(condition)
 
     def _proofs_before(self, fact: Any) -> SizeProofs:
         """Proofs from the facts that were learnt before this one: ``min(6, n) == 6`` is no number
@@ -376,6 +385,13 @@ class _Translation:
             return condition
         is_whole = self._proofs.always(sympy.Eq(PythonMod(size, divisor), 0))
         return sympy.Eq(PythonMod(size, divisor * steps), 0) if is_whole else condition
+
+
+def _divisors_in(condition: Any) -> set[Any]:
+    """What a condition divides by, but for numbers: it cannot be asked where that is 0."""
+    return {
+        part.args[1] for part in condition.atoms(FloorDiv, PythonMod) if part.args[1].free_symbols
+    }
 
 
 def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:

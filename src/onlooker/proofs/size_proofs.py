@@ -317,8 +317,11 @@ class SizeProofs:
             probes = [self._probe(side) for side in (numerator, divisor)]
             if probes[0] and probes[1] and divisor.free_symbols == numerator.free_symbols:
                 quotient = sympy.Integer(probes[0][0] // probes[1][0])
+                rest = sympy.expand(numerator - quotient * divisor)
                 if self.equal(numerator, quotient * divisor):
                     return quotient if is_division else sympy.Integer(0)
+                if self._is_at_least(rest, 0) and self._is_at_least(divisor - rest, 1):
+                    return quotient if is_division else rest
             above, below = sympy.fraction(sympy.together(sympy.cancel(numerator / divisor)))
             common = sympy.cancel(divisor / below)
             if below != divisor and _form_of(above) is not None and self._is_at_least(common, 1):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import enum
 import pickle
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +20,52 @@ from onlooker import InputObserver, Program, UnsupportedError, load
 class Described(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
         return x * 2, x.dtype, x.device
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Collected(torch.nn.Module):
+    """Gives what torch and Python have as a result, beside tensors."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {
+            "topk": x.topk(2),
+            "max": x.max(1),
+            "deque": collections.deque([x], 5),
+            "defaultdict": collections.defaultdict(list, {"x": x}),
+            "namespace": types.SimpleNamespace(x=x),
+            "constants": [
+                {1, 2},
+                frozenset({"a"}),
+                2j,
+                range(1, 9, 2),
+                b"text",
+                Colour.RED,
+                np.int64(3),
+                np.float32(2.5),
+            ],
+        }
+
+
+def test_collections_and_constants_are_themselves_in_a_loaded_program(tmp_path: Path) -> None:
+    observer = InputObserver()
+    with observer(model := Collected()):
+        model(torch.randn(2, 4))
+        model(torch.randn(3, 5))
+    observer.export().save(tmp_path / "program")
+    x = torch.arange(12.0).view(2, 6)
+    found, expected = load(tmp_path / "program")(x), model(x)
+    values, places = found["topk"]
+    torch.testing.assert_close((values, places), tuple(expected["topk"]))
+    assert {name: type(value) for name, value in found.items()} == {name: type(v) for name, v in expected.items()}
+    torch.testing.assert_close(found["max"].indices, expected["max"].indices)
+    assert found["deque"].maxlen == 5
+    assert found["defaultdict"]["y"] == []
+    torch.testing.assert_close(found["namespace"].x, x)
+    assert found["constants"] == expected["constants"]
+    assert [*map(type, found["constants"])] == [*map(type, expected["constants"])]
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,13 @@ which the codec can hold.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import importlib
+import re
 import sys
+import types
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -92,6 +95,12 @@ def find_named_tuple(kind: str, names: tuple[str, ...]) -> Any:
     )
 
 
+def find_named_result(kind: str) -> Any:
+    """A named result of torch, as ``topk`` gives it."""
+    cls = find_class(kind) if kind.startswith("torch.return_types.") else None
+    return cls if cls is not None and issubclass(cls, tuple) else None
+
+
 def find_record(kind: str, names: tuple[str, ...]) -> Any:
     """A dataclass that has these fields."""
     cls = find_class(kind)
@@ -108,6 +117,8 @@ _BUILTIN: dict[str, Any] = {
     "torch.Size": size_of,
     "slice": lambda values: slice(*values),
 }
+#: what a dict has for a key that it lacks, in the context that torch gives
+_FACTORY = re.compile(r"list\(builtins\.(bool|dict|float|int|list|set|str|tuple), ")
 #: those that are built of their children alone, without keys
 _SEQUENCES = frozenset({"list", "tuple", "torch.Size", "slice"})
 
@@ -283,6 +294,9 @@ class _Builder:
             return _BUILTIN[self.kind]
         if self.kind in _BUILTIN:
             return self._mapping
+        made = find_named_result(self.kind) or self._collection()
+        if made is not None:
+            return made
         for find in (self._cache, self._named_tuple, self._output, self._record):
             found = find()
             if found is not None:
@@ -291,6 +305,21 @@ class _Builder:
 
     def _mapping(self, values: Sequence[Any]) -> Any:
         return _BUILTIN[self.kind](zip(self.keys, values, strict=True))
+
+    def _collection(self) -> Any:
+        """Those of Python whose context says all that they hold beside their items."""
+        if self.kind == "collections.deque":
+            most = int(self.context) if self.context.isdecimal() else None
+            return lambda values: collections.deque(values, most)
+        if self.kind == "collections.defaultdict":
+            found = _FACTORY.match(self.context)
+            factory = getattr(builtins, found[1]) if found else None
+            return lambda values: collections.defaultdict(
+                factory, zip(self.keys, values, strict=True)
+            )
+        if self.kind == "types.SimpleNamespace":
+            return lambda values: types.SimpleNamespace(**dict(zip(self.keys, values, strict=True)))
+        return None
 
     def _cache(self) -> Any:
         cls = find_cache(self.kind) if self.attributes is not None else None

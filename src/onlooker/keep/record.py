@@ -4,12 +4,15 @@ tensors.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy
 import torch
 
 from ..contract.checker import Checker
@@ -29,7 +32,7 @@ from ..observing.bind import python_signature
 from ..pytrees.nodes import qualified_name
 from ..pytrees.open import spec_of
 from ..trace.graph import Graph, no_graph
-from .containers import hidden_of, with_builders
+from .containers import find_class, hidden_of, with_builders
 from .standin import StandIn
 from .state import StateRecord
 from .weights import WeightsRecord
@@ -163,13 +166,36 @@ def contents_of(
     return ProgramContents(graphs=tuple(graphs), recording=recording, tally=tally, **same)
 
 
+#: classes of values that Python reads from their own texts
+_LITERALS = (complex, bytes, set, frozenset)
+
+
 def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
     if isinstance(value, StandIn):
         return OpaqueSpec(value._stand_in_for)
-    if isinstance(value, (torch.device, torch.dtype)):
-        return OpaqueSpec(qualified_name(type(value)), str(value))
+    text = _text_of(value)
+    if text is not None:
+        return OpaqueSpec(qualified_name(type(value)), text)
     found = spec_of(value, identified=False)
     return found if isinstance(found, (ConstantSpec, OpaqueSpec)) else OpaqueSpec("torch.Tensor")
+
+
+def _text_of(value: Any) -> str | None:
+    """A value that a constant of Python cannot be, as a text; None for one that cannot be written."""
+    if isinstance(value, (torch.device, torch.dtype)):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, numpy.generic):
+        return repr(value.item())
+    if type(value) is range:
+        return repr((value.start, value.stop, value.step))
+    if type(value) not in _LITERALS:
+        return None
+    text = repr(set(value) if type(value) is frozenset else value)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return text if ast.literal_eval(text) == value else None
+    return None
 
 
 def graph_of(record: GraphRecord, where: str) -> Graph:
@@ -210,13 +236,31 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
 def _value(spec: ConstantSpec | OpaqueSpec) -> Any:
     if isinstance(spec, ConstantSpec):
         return spec.value
-    if spec.kind == qualified_name(torch.dtype):
-        found = getattr(torch, spec.identity.removeprefix("torch."), None)
-        return found if isinstance(found, torch.dtype) else StandIn(spec.kind, (), ())
-    if spec.kind == qualified_name(torch.device):
-        with contextlib.suppress(RuntimeError):
-            return torch.device(spec.identity)
-    return StandIn(spec.kind, (), ())
+    found = None
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RuntimeError, KeyError):
+        found = _read(spec)
+    return StandIn(spec.kind, (), ()) if found is None else found
+
+
+def _read(spec: OpaqueSpec) -> Any:
+    """The value that was written as a text; None where its class is not here."""
+    kind, text = spec.kind, spec.identity
+    if kind == qualified_name(torch.dtype):
+        found = getattr(torch, text.removeprefix("torch."), None)
+        return found if isinstance(found, torch.dtype) else None
+    if kind == qualified_name(torch.device):
+        return torch.device(text)
+    if kind == "builtins.range":
+        return range(*ast.literal_eval(text))
+    for literal in _LITERALS:
+        if kind == qualified_name(literal):
+            return literal(ast.literal_eval(text))
+    cls = find_class(kind) if text else None
+    if cls is not None and issubclass(cls, enum.Enum):
+        return cls[text]
+    return (
+        cls(ast.literal_eval(text)) if cls is not None and issubclass(cls, numpy.generic) else None
+    )
 
 
 def _check_plan(record: GraphRecord, where: str) -> None:

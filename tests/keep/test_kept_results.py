@@ -94,6 +94,23 @@ def test_a_copy_runs_and_a_pickle_is_one_clear_error(program: Program) -> None:
     assert error.value.slug == "not-saved"
 
 
+class Noisy(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.empty_like(x).uniform_()
+
+
+@pytest.mark.filterwarnings("ignore:.*draws random numbers")
+def test_numbers_that_are_drawn_between_bounds_are_drawn_by_a_loaded_program(tmp_path: Path) -> None:
+    """The file of torch cannot be read without the bound that is called as a keyword of Python is, ``from``."""
+    observer = InputObserver()
+    with observer(model := Noisy()):
+        model(torch.randn(2, 4))
+        model(torch.randn(3, 5))
+    observer.export().save(tmp_path / "program")
+    drawn = load(tmp_path / "program")(torch.zeros(9, 9))
+    assert ((drawn > 0) & (drawn < 1)).all()
+
+
 class Tokens(torch.nn.Module):
     def forward(self, ids: torch.Tensor, pad: int = 0, eos: int = 1) -> tuple[torch.Tensor, ...]:
         is_text, before = ids != pad, (ids == eos).long().cumsum(1) <= 1

@@ -470,3 +470,23 @@ def test_one_of_two_caches_is_returned() -> None:
     assert served.eager == 0
     assert inside["past_key_values"] is given[1]
     assert_same(list(given), [first, second])
+
+
+class WritesFirst(torch.nn.Module):
+    def forward(self, x, y):
+        x.add_(1)
+        return 2 * y
+
+
+def test_a_write_that_another_argument_shows_is_refused_where_it_comes_last() -> None:
+    model = WritesFirst()
+    program = exported(model, *((torch.randn(n, 3), torch.randn(n, 3)) for n in (2, 4)))
+    file = program.to("onnx")
+    assert file.verify().verified
+    rows = torch.zeros(4, 3)
+    torch.testing.assert_close(program(rows, rows), torch.full((4, 3), 2.0))
+    for x, y in ((rows, rows), (rows[:3], rows[1:]), (rows, rows[::2].expand(2, 3))):
+        with pytest.raises(RejectedCallError, match="the call changes x, the call has y, which is x or a part of it"):
+            file(x, y)
+    torch.testing.assert_close(file(rows[:2], rows[2:]), torch.full((2, 3), 2.0))
+    torch.testing.assert_close(rows, torch.tensor([2.0, 2, 1, 1])[:, None].expand(4, 3))

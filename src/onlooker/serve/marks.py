@@ -71,6 +71,8 @@ class MarksOfCalls:
         self._power = next(ints_in(graph.marks), None)
         #: the positions of the inputs that a call writes to
         self.written = _written_inputs(graph)
+        #: a program of torch writes while it runs, as the model does; any other one when it has run
+        self._are_written_last = bool(self.written) and graph.target != "torch"
         #: a cache that comes back is not looked through at each call
         self._returned = set(graph.outputs.structure.paths()).intersection(self._paths)
 
@@ -86,6 +88,8 @@ class MarksOfCalls:
             if reason:
                 expected = f"a tensor that can be written: the call changes {self._paths[position]}"
                 yield Violation(ViolationKind.CONDITION, "this graph", expected, reason)
+            if self._are_written_last:
+                yield from self._shared_with(position, inputs)
         if not self._marks:
             return
         yield from self._of_the_block()
@@ -109,6 +113,17 @@ class MarksOfCalls:
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")
+
+    def _shared_with(self, position: int, inputs: Sequence[Any]) -> Iterator[Violation]:
+        """Yields the inputs in which a write to an input would show, for the model and not for the graph."""
+        where = self._paths[position]
+        span = _span_of(inputs[position])
+        for other, value in enumerate(inputs):
+            first, last = _span_of(value)
+            if other != position and first < last and first < span[1] and span[0] < last:
+                expected = f"a tensor of its own memory: the call changes {where}"
+                got = f"{self._paths[other]}, which is {where} or a part of it"
+                yield Violation(ViolationKind.CONDITION, "this graph", expected, got)
 
     def _of_the_block(self) -> Iterator[Violation]:
         """Yields what the block around the call has otherwise than the one of the trace."""
@@ -180,6 +195,15 @@ def _why_unwritable(value: torch.Tensor) -> str:
     ):
         return "a tensor that is expanded, of which many elements are one"
     return ""
+
+
+def _span_of(value: Any) -> tuple[int, int]:
+    """The addresses between which the elements of a tensor lie; equal ones for what has none."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_meta:
+        return 0, 0
+    begin = value.data_ptr()
+    ends = ((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return begin, begin + (sum(ends) + 1) * value.element_size() if value.numel() else begin
 
 
 def _gradients_of(value: torch.Tensor) -> str:

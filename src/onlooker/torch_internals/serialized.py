@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import keyword
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .graph_modules import called, changed_graphs, modules_of, written_anew
+from .graph_modules import called, changed_graphs, nodes_of, written_anew
 from .needed import needed
 
 with needed("files of programs"):
@@ -46,12 +47,32 @@ def serialize_without_tensors(program: torch.export.ExportedProgram) -> Any:
 def with_sizes_written(program: torch.export.ExportedProgram) -> Iterator[None]:
     """Inside the block ``math.ceil``, ``math.floor`` and ``round`` of a quotient of sizes are ``math.trunc`` and
     comparisons in the graphs of a program: the files of torch have no other function that makes a float an int.
+    And ``uniform_`` has its bounds: a file without an argument that is called ``from`` cannot be read.
     """
-    is_rounding = any(
-        node.target in _ROUNDINGS for module in modules_of(program) for node in module.graph.nodes
+    is_changed = any(
+        node.target in _ROUNDINGS or _place_of_keyword(node) for node in nodes_of(program)
     )
-    with changed_graphs(program, _write_sizes) if is_rounding else contextlib.nullcontext():
+    changes = (_write_sizes, _write_bounds)
+    with changed_graphs(program, *changes) if is_changed else contextlib.nullcontext():
         yield
+
+
+def _write_bounds(graph: Graph) -> None:
+    """Gives operators the arguments up to one whose name is a keyword of Python."""
+    for node in graph.nodes:
+        if place := _place_of_keyword(node):
+            left = node.target._schema.arguments[len(node.args) : place]
+            node.args = (*node.args, *(one.default_value for one in left))
+
+
+def _place_of_keyword(node: Node) -> int:
+    """How many arguments of an operator stand up to one that is called as a keyword of Python is, and that is left
+    out; 0 where there is none.
+    """
+    schema = getattr(node.target, "_schema", None)
+    names = [] if schema is None else [one.name for one in schema.arguments]
+    places = [place for place, name in enumerate(names, 1) if keyword.iskeyword(name)]
+    return max((place for place in places if place > len(node.args)), default=0)
 
 
 def _write_sizes(graph: Graph) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import gc
 import itertools
 import sys
@@ -233,6 +234,28 @@ def step_call(layers: int, batch: int, sequence: int, past: int) -> dict[str, An
         "past": cache(layers, batch, past),
         "use_cache": True,
     }
+
+
+class Way(enum.IntEnum):
+    """Which is an int of Python, and no size."""
+
+    ONCE = 1
+    TWICE = 2
+
+
+class Ways(torch.nn.Module):
+    def forward(self, x: torch.Tensor, way: Way = Way.ONCE) -> torch.Tensor:
+        return x * 2 if way is Way.TWICE else x + way
+
+
+def test_members_of_an_enum_of_ints_have_a_graph_each() -> None:
+    program = exported(Ways(), (torch.randn(2, 3),), (torch.randn(3, 3), Way.TWICE))
+    assert program.verify().verified
+    for way in Way:
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(program(x, way), Ways()(x, way))
+    with pytest.raises(RejectedCallError, match=r"way is always <Way.ONCE: 1>, the call has 1"):
+        program(torch.randn(5, 3), 1)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from onlooker import ExportError, InputObserver, Program
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
 
 
 class Keeps(torch.nn.Module):
@@ -191,3 +193,95 @@ def test_a_buffer_that_is_written_through_its_data_is_state() -> None:
     with pytest.raises(ExportError, match="changes what it reads, queue"):
         observer.export()
     assert torch.equal(model.queue, queue)
+
+
+def program_of(model: torch.nn.Module, *calls: torch.Tensor) -> Program:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for x in calls:
+            model(x)
+    return observer.export()
+
+
+class Features(torch.nn.Module):
+    """Keeps the results of its layers by hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.found: dict[Any, torch.Tensor] = {}
+        self.rows: list[torch.Tensor] = []
+        for place, layer in enumerate(self.layers):
+            layer.register_forward_hook(lambda _, args, result, place=place: self.found.update({place: result}))
+
+
+class ByKeys(Features):
+    def forward(self, x):
+        self.layers(x)
+        return self.found[0], self.found.get(1)
+
+
+class AfterClearing(Features):
+    def forward(self, x):
+        self.found.clear()
+        self.rows.clear()
+        self.layers(x)
+        self.rows += [x, 2 * x]
+        return [2 * one for one in self.found.values()], torch.stack(self.rows), len(self.found)
+
+
+class OfSomeSizes(Features):
+    def forward(self, x):
+        if x.shape[0] != 5:
+            self.found[7] = x
+        return self.found[7] + 1
+
+
+class Unlike(Features):
+    def forward(self, x):
+        self.layers(x)
+        return self.found[0] * len(self.found)
+
+
+class OfTheLastCall(Features):
+    def forward(self, x):
+        last = self.found.get(0)
+        self.layers(x)
+        return self.found[0] if last is None else self.found[0] + last.mean() * 0
+
+
+@pytest.mark.parametrize("kind", [ByKeys, AfterClearing])
+@pytest.mark.one_in(2)
+def test_what_a_call_puts_into_a_dict_and_reads_is_no_state(kind: type[Features]) -> None:
+    model = kind().eval()
+    program = program_of(model, *(torch.randn(n, 4) for n in (2, 3, 6)))
+    assert program.verify().verified
+    for n in (1, 5):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.slow
+def test_a_size_at_which_the_key_is_of_an_earlier_call_is_refused() -> None:
+    program = program_of(OfSomeSizes().eval(), *(torch.randn(n, 4) for n in (2, 3, 6)))
+    assert program.verify().verified
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("kind", [Unlike, OfTheLastCall])
+@pytest.mark.one_in(2)
+def test_keys_of_an_earlier_call_are_state(kind: type[Features]) -> None:
+    with pytest.raises(ExportError) as caught:
+        program_of(kind().eval(), *(torch.randn(n, 4) for n in (2, 3, 6)))
+    assert caught.value.slug == "model-keeps-state"
+
+
+def test_an_attribute_that_begins_as_the_data_of_a_parameter_is_no_parameter() -> None:
+    """``spectral_norm`` sets ``weight`` in each call, which begins as ``weight_orig.data``."""
+    layer = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 3))
+    model = torch.nn.Sequential(layer, torch.nn.ReLU()).eval()
+    program = program_of(model, torch.randn(2, 4), torch.randn(3, 4))
+    assert program.verify().verified
+    x = torch.randn(7, 4)
+    torch.testing.assert_close(program(x), model(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -57,8 +58,8 @@ class ConstantSpec:
 
     @property
     def is_int(self) -> bool:
-        """True for an int that is not a bool: such a leaf counts as an axis."""
-        return isinstance(self.value, int) and not isinstance(self.value, bool)
+        """True for an int that is neither a bool nor a member of an Enum: such a leaf counts as an axis."""
+        return isinstance(self.value, int) and not isinstance(self.value, (bool, enum.Enum))
 
     @property
     def is_float(self) -> bool:

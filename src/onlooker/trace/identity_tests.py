@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import enum
 import functools
 import inspect
 from collections.abc import Collection, Iterator
@@ -74,9 +75,12 @@ def _names_class_of_tensors(function: FunctionType, names: Collection[str]) -> b
 
 
 def compares_numbers(model: Any, method: str) -> bool:
-    """True where a line of the model asks whether something is a certain number."""
+    """True where a line of the model asks whether something is a certain number: no member of an Enum, which no size
+    is.
+    """
     tests = (test for function in _functions_of(model, method) for test in _tests_in(function))
-    return any(is_number(value) for _, values in tests for value in values)
+    values = (value for _, known in tests for value in known)
+    return any(is_number(value) and not isinstance(value, enum.Enum) for value in values)
 
 
 def _may_be_tensors(values: list[Any]) -> bool:

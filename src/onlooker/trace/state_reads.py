@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import math
 import operator
 import random
@@ -29,6 +30,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from ..model_source.frames import frame_of_model
@@ -70,13 +72,26 @@ _OF_CONTAINERS = (
 
 
 def tensors_read(
-    program: torch.export.ExportedProgram, written: Mapping[str, Effect]
+    program: torch.export.ExportedProgram, written: Mapping[str, Effect], model: object
 ) -> dict[str, str]:
     """Which of the tensors that each call writes, by path, results of a graph hang on, and the lines
     that read them. A graph holds them as they stood before the call.
+
+    An attribute that each call sets to another tensor may begin as ``weight.data`` of a parameter, as that of
+    ``spectral_norm`` does: what reads the parameter reads no attribute.
     """
     places = {
         memory: path for path, change in written.items() for memory in memories_in(change.before)
+    }
+    own: set[int] = set()
+    if isinstance(model, torch.nn.Module):
+        own = set(map(id, (*model.parameters(), *model.buffers())))
+    begun = {
+        path
+        for path, change in written.items()
+        if type(change.before) is torch.Tensor
+        and not change.is_write
+        and id(change.before) not in own
     }
     found: dict[str, str] = {}
     nodes = placeholders_of(program)
@@ -84,6 +99,8 @@ def tensors_read(
         name = spec.target or ""
         value = program.state_dict.get(name, program.constants.get(name))
         path = places.get(memory_of(value)) if isinstance(value, torch.Tensor) else None
+        if path in begun and spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            continue
         node = nodes[spec.arg.name]
         readers = [] if path is None else [one for one in node.users if not _overwrites(one, node)]
         if path is not None and readers:
@@ -198,8 +215,9 @@ class StateReads:
         if isinstance(getattr(holder, "owner", None), torch.Tensor):
             return False  # the model has another tensor in a trace
         value = holder.items().get(change.key, MISSING)
-        if type(value) in _NUMBERS:
-            self.placed[change.place] = stand_in = _Number(self, change.place, value)
+        kind = _kind_of_container(value)
+        if type(value) in _NUMBERS or (kind is not None and isinstance(change.after, kind)):
+            self.placed[change.place] = stand_in = self.stand_in(change.place, value)
             holder.put(change.key, stand_in)
             return True
         return self._watch_attribute(stack, holder, change)
@@ -299,10 +317,15 @@ def _real(value: Any) -> Any:
 
 
 def _read(stand_in: Any) -> Any:
-    """Notes a reading, and gives the value."""
-    reads = object.__getattribute__(stand_in, "_reads")
-    reads.read(_path_of(stand_in))
+    """Notes a reading, and gives the value: what was cleared has nothing of an earlier call."""
+    if not (isinstance(_real(stand_in), tuple(_CHANGING)) and _is_cleared(stand_in)):
+        reads = object.__getattribute__(stand_in, "_reads")
+        reads.read(_path_of(stand_in))
     return _real(stand_in)
+
+
+def _is_cleared(container: Any) -> bool:
+    return bool(object.__getattribute__(container, "_cleared"))
 
 
 class _StandIn:
@@ -442,9 +465,22 @@ def _has_one_number(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 class _Container(_StandIn):
-    """Stands for a list, a set, a deque or a dict."""
+    """Stands for a list, a set, a deque or a dict; it is ``_cleared`` where the run has emptied it."""
 
-    __slots__ = ()
+    __slots__ = ("_cleared",)
+
+    def __init__(self, reads: StateReads, path: str, value: Any) -> None:
+        super().__init__(reads, path, value)
+        self._cleared = False
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return functools.partial(_clear, self) if name == "clear" else found
+
+
+def _clear(container: Any) -> None:
+    _real(container).clear()
+    object.__setattr__(container, "_cleared", True)
 
 
 for _name in _OF_CONTAINERS:
@@ -452,11 +488,42 @@ for _name in _OF_CONTAINERS:
 
 
 class _Dict(_Container):
-    __slots__ = ()
+    """Stands for a dict, of which the run has put the values of some keys there itself: an extractor of features keeps
+    them by their layers, and reads them when it has all.
+    """
+
+    __slots__ = ("_own",)
+
+    def __init__(self, reads: StateReads, path: str, value: Any) -> None:
+        super().__init__(reads, path, value)
+        self._own: dict[Any, None] = {}
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not _is_stand_in(key):  # nobody reads it, or a reading is noted
             _real(self)[key] = value
+            object.__getattribute__(self, "_own")[key] = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return _holding(self, key)[_read_all(key)]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "get":
+            return lambda key, default=None: _holding(self, key).get(_read_all(key), default)
+        if name == "update":
+            return functools.partial(_update, self)
+        return super().__getattribute__(name)
+
+
+def _holding(stand_in: Any, key: Any) -> dict[Any, Any]:
+    """The dict that a stand-in stands for; a key of an earlier call is a reading."""
+    is_own = _read_all(key) in object.__getattribute__(stand_in, "_own")
+    found: dict[Any, Any] = _real(stand_in) if is_own else _read(stand_in)
+    return found
+
+
+def _update(stand_in: Any, *others: Any, **items: Any) -> None:
+    for key, value in dict(*others, **items).items():
+        stand_in[key] = value
 
 
 class _List(_Container):

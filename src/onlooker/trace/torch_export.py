@@ -282,7 +282,7 @@ def _leaving_less(
     """
     request, kept, reads = attempt.request, lab.kept, flat.state.found
     if attempt.program is not None:
-        reads = {**reads, **tensors_read(attempt.program, kept.renewed)}
+        reads = {**reads, **tensors_read(attempt.program, kept.renewed, lab.subject.watched)}
     if reads:
         found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None
         if found is None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver, RejectedCallError
+from onlooker import ExportError, InputObserver, RejectedCallError
 from onlooker.repairs.guard_count import GuardCount, TooManyGuardsError, usual_guards
 from onlooker.repairs.trace_mode import reading
 from onlooker.trace import flat
@@ -268,3 +268,16 @@ def test_axes_of_few_guards_change_beside_those_of_many():
     torch.testing.assert_close(program(image, rows), model(image, rows))
     with pytest.raises(RejectedCallError):
         program(torch.randn(5, 4, 30, 32), rows)
+
+
+class ByAPower(nn.Module):
+    def forward(self, x):
+        return x * 2 if 2 ** x.shape[0] < 100 else -x
+
+
+def test_a_condition_with_a_power_of_a_size_is_refused_with_its_line():
+    with pytest.raises(
+        ExportError, match=r"decides by 2 \*\* batch < 100, at .*test_guards.py:\d+ in forward"
+    ) as caught:
+        watched(ByAPower(), torch.randn(2, 3), torch.randn(4, 5)).export()
+    assert caught.value.slug == "guard-not-known"

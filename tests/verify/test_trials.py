@@ -340,3 +340,21 @@ def test_eigenvalues_are_tried_with_finite_numbers() -> None:
     verdict = observer.export().verify()
     assert verdict.verified
     assert Focus.EXTREME not in {check.focus for check in verdict.checks}
+
+
+class ByLayout(torch.nn.Module):
+    """Asks a result how it lies in memory: that of images whose channels come last lies as they do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.interpolate(x, scale_factor=2.0)
+        return 2 * y if y.is_contiguous() else y
+
+
+def test_images_are_tried_with_their_channels_last() -> None:
+    observer = InputObserver()
+    with observer(model := ByLayout()):
+        model(torch.randn(2, 3, 4, 5))
+        model(torch.randn(3, 3, 6, 7))
+    program = observer.export()
+    assert not program.verify().verified
+    assert [check.focus for check in program.tally.checks if not check.passed] == [Focus.LAYOUT]

@@ -153,10 +153,19 @@ def in_other_layout(plan: Plan, values: Values) -> Values | None:
     for leaf in plan.inputs:
         value = values[leaf.path]
         if isinstance(value, torch.Tensor) and value.ndim > 1 and value.layout == torch.strided:
-            changed[leaf.path] = value.transpose(0, -1).contiguous().transpose(0, -1)
+            changed[leaf.path] = _laid_otherwise(value)
     strides = [v.stride() for v in changed.values() if isinstance(v, torch.Tensor)]
     before = [v.stride() for v in values.values() if isinstance(v, torch.Tensor)]
     return None if strides == before else changed
+
+
+def _laid_otherwise(value: torch.Tensor) -> torch.Tensor:
+    """Images with their channels last, which operators hand on to their results; rows of others as columns."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.ndim)
+    images = value if last is None else value.contiguous(memory_format=last)
+    return (
+        value.transpose(0, -1).contiguous().transpose(0, -1) if images.is_contiguous() else images
+    )
 
 
 def as_parts(arguments: Any) -> Any:

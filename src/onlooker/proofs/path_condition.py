@@ -28,10 +28,11 @@ import torch
 from sympy.core.relational import Relational
 
 from ..core.contract import Constraint, Origin
-from ..core.errors import ExportError
+from ..core.errors import ExportError, UsageError
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
 from ..core.sizes.floor import Floor
+from ..core.sizes.formula import read_formula
 from ..torch_internals.sizes import FloorDiv, Max, Min, PythonMod, PythonPrinter
 from .decisions import Decision, sources_of
 from .linear import Linear, limits_in_plan
@@ -129,7 +130,8 @@ def path_condition(
     ``ranges`` are the least and the greatest value that the program has per expression of the plan:
     torch leaves out the guards that they answer.
 
-    :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input
+    :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input, and for one by a
+        power of a size
     """
     translation = _Translation(plan, names)
     found: list[tuple[Any, Decision | None]] = []
@@ -164,12 +166,30 @@ def path_condition(
             source.line if source is not None else "",
             is_number,
         )
+        _check_readable(condition, atom.line)
         if not by_model and raw not in translation.learnt and translation.is_tried(condition):
             if source is not None:  # a range that starts at torch's 2 asks for nothing
                 tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or _tells_more(atom, atoms[atom.key]):
             atoms[atom.key] = atom
     return PathCondition(atoms, tuple(tried.values()), tuple(map(translation.numbers, reads)))
+
+
+def _check_readable(condition: Any, line: str) -> None:
+    """Passes for a condition that a contract can ask of a call.
+
+    :raises ExportError: ``guard-not-known`` for ``2**n < 100``, whose power may have any number of digits
+    """
+    names = [symbol.name for symbol in condition.free_symbols]
+    try:
+        read_formula(written(condition), names)
+    except UsageError as error:
+        raise ExportError(
+            f"The model decides by {written(condition)}{f', at {line}' if line else ''}, which no contract can ask of"
+            " a call.",
+            slug="guard-not-known",
+            hint="Compare the sizes themselves, without a power of one.",
+        ) from error
 
 
 def _follows_from_2(condition: Any, decisions: Sequence[Linear], plan: Plan) -> bool:

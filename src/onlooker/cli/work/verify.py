@@ -304,8 +304,9 @@ def _failed(tally: Tally | Tallies) -> list[Check]:
 
 
 def _tells(check: Check) -> bool:
-    """True for a trial that passes, and would not with other weights: NaN stays NaN with any."""
-    return check.passed and not check.label.endswith("infinite values")
+    """True for a trial that passes, and would not with other weights: NaN stays NaN with any, and nothing nothing."""
+    is_empty = 0 in dict(check.sizes).values()
+    return check.passed and not is_empty and not check.label.endswith("infinite values")
 
 
 def _sentence(tally: Tally | Tallies, place: Path, *, is_proof: bool, passed: bool) -> str:

@@ -125,3 +125,28 @@ def test_only_what_may_be_left_is_copied() -> None:
     found = Undoing.of(refusing.graphs[0])
     assert found is not None
     assert found.written == (0,)
+
+
+class OfABatch(torch.nn.Module):
+    """Keeps the statistics of its batches, as in training, and decides by a value behind that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        return y if x.sum() > 0 else 2 * y
+
+
+@pytest.mark.filterwarnings("ignore::onlooker.OnlookerWarning")
+def test_the_statistics_of_a_refused_batch_are_taken_back() -> None:
+    model, observer = OfABatch(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for rows in (2, 3):
+            model(torch.rand(rows, 4))
+    program = observer.export()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RejectedCallError):
+        program(-torch.rand(3, 4))
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

@@ -257,13 +257,20 @@ def _does_not_train(given: Mapping[str, Any]) -> bool:
     return any(given.get(name) is False for name in _TRAINS)
 
 
+#: their fourth and fifth arguments are what they keep, the sixth says whether they take the statistics of a batch
+_NORMS = frozenset({torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default})
+
+
 def written_by(node: Node) -> list[Node]:
     """The arguments that a node writes to; of a graph inside the graph that writes, all, and of a
-    function of Python whose code is not torch's.
+    function of Python whose code is not torch's. Norms write the statistics of a batch, which their schema hides.
     """
     if isinstance(node.target, HigherOrderOperator):
         is_quiet = _runs_function_of_torch(node) or not any(map(_writes, _inner_modules(node)))
         return [] if is_quiet else _tensors_of(node)
+    if node.target in _NORMS:
+        *_, mean, spread, is_of_batch = node.args[:6]
+        return _nodes_among([mean, spread]) if is_of_batch else []
     facts = facts_of(node.target)
     return _nodes_among(facts.at(facts.written, node.args, node.kwargs))
 

@@ -268,8 +268,8 @@ def written_by(node: Node) -> list[Node]:
     if isinstance(node.target, HigherOrderOperator):
         is_quiet = _runs_function_of_torch(node) or not any(map(_writes, _inner_modules(node)))
         return [] if is_quiet else _tensors_of(node)
-    if node.target in _NORMS:
-        *_, mean, spread, is_of_batch = node.args[:6]
+    if node.target in _NORMS and len(node.args) > 5:
+        mean, spread, is_of_batch = node.args[3:6]
         return _nodes_among([mean, spread]) if is_of_batch else []
     facts = facts_of(node.target)
     return _nodes_among(facts.at(facts.written, node.args, node.kwargs))

@@ -166,11 +166,11 @@ def path_condition(
             source.line if source is not None else "",
             is_number,
         )
-        _check_readable(condition, atom.line)
         if not by_model and raw not in translation.learnt and translation.is_tried(condition):
             if source is not None:  # a range that starts at torch's 2 asks for nothing
                 tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or _tells_more(atom, atoms[atom.key]):
+            _check_readable(condition, atom.line)
             atoms[atom.key] = atom
     return PathCondition(atoms, tuple(tried.values()), tuple(map(translation.numbers, reads)))
 

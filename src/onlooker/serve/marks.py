@@ -88,8 +88,8 @@ class MarksOfCalls:
             if reason:
                 expected = f"a tensor that can be written: the call changes {self._paths[position]}"
                 yield Violation(ViolationKind.CONDITION, "this graph", expected, reason)
-            if self._are_written_last:
-                yield from self._shared_with(position, inputs)
+        if self._are_written_last:
+            yield from self._shown_writes(inputs)
         if not self._marks:
             return
         yield from self._of_the_block()
@@ -114,16 +114,24 @@ class MarksOfCalls:
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")
 
-    def _shared_with(self, position: int, inputs: Sequence[Any]) -> Iterator[Violation]:
+    def _shown_writes(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         """Yields the inputs in which a write to an input would show, for the model and not for the graph."""
-        where = self._paths[position]
-        span = _span_of(inputs[position])
-        for other, value in enumerate(inputs):
-            first, last = _span_of(value)
-            if other != position and first < last and first < span[1] and span[0] < last:
+        spans = sorted((*_span_of(value), number) for number, value in enumerate(inputs))
+        # of all inputs before in memory, and of those that are written, the one that ends last
+        ends, ends_of_written = (0, 0), (0, 0)
+        for first, last, number in spans:
+            is_written = number in self.written
+            end, other = ends if is_written else ends_of_written
+            if first < min(last, end):
+                written, shown = (number, other) if is_written else (other, number)
+                where = self._paths[written]
                 expected = f"a tensor of its own memory: the call changes {where}"
-                got = f"{self._paths[other]}, which is {where} or a part of it"
+                got = f"{self._paths[shown]}, which is {where} or a part of it"
                 yield Violation(ViolationKind.CONDITION, "this graph", expected, got)
+            ends = max(ends, (last, number))
+            ends_of_written = (
+                max(ends_of_written, (last, number)) if is_written else ends_of_written
+            )
 
     def _of_the_block(self) -> Iterator[Violation]:
         """Yields what the block around the call has otherwise than the one of the trace."""

@@ -72,26 +72,16 @@ _OF_CONTAINERS = (
 
 
 def tensors_read(
-    program: torch.export.ExportedProgram, written: Mapping[str, Effect], model: object
+    program: torch.export.ExportedProgram, written: Mapping[str, Effect]
 ) -> dict[str, str]:
     """Which of the tensors that each call writes, by path, results of a graph hang on, and the lines
     that read them. A graph holds them as they stood before the call.
 
-    An attribute that each call sets to another tensor may begin as ``weight.data`` of a parameter, as that of
-    ``spectral_norm`` does: what reads the parameter reads no attribute.
+    An attribute that each call sets to another tensor may begin in the memory of a parameter, as ``weight`` of
+    ``spectral_norm`` begins as ``weight_orig.data``: a node that reads the parameter does not read the attribute.
     """
     places = {
         memory: path for path, change in written.items() for memory in memories_in(change.before)
-    }
-    own: set[int] = set()
-    if isinstance(model, torch.nn.Module):
-        own = set(map(id, (*model.parameters(), *model.buffers())))
-    begun = {
-        path
-        for path, change in written.items()
-        if type(change.before) is torch.Tensor
-        and not change.is_write
-        and id(change.before) not in own
     }
     found: dict[str, str] = {}
     nodes = placeholders_of(program)
@@ -99,8 +89,10 @@ def tensors_read(
         name = spec.target or ""
         value = program.state_dict.get(name, program.constants.get(name))
         path = places.get(memory_of(value)) if isinstance(value, torch.Tensor) else None
-        if path in begun and spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-            continue
+        if path is not None and spec.kind is InputKind.PARAMETER and not name.endswith(path):
+            change = written[path]
+            if type(change.before) is torch.Tensor and not change.is_write:
+                continue
         node = nodes[spec.arg.name]
         readers = [] if path is None else [one for one in node.users if not _overwrites(one, node)]
         if path is not None and readers:
@@ -317,24 +309,21 @@ def _real(value: Any) -> Any:
 
 
 def _read(stand_in: Any) -> Any:
-    """Notes a reading, and gives the value: what was cleared has nothing of an earlier call."""
-    if not (isinstance(_real(stand_in), tuple(_CHANGING)) and _is_cleared(stand_in)):
+    """Notes a reading, and gives the value: a container that was cleared has nothing of an earlier call."""
+    if not object.__getattribute__(stand_in, "_is_cleared"):
         reads = object.__getattribute__(stand_in, "_reads")
         reads.read(_path_of(stand_in))
     return _real(stand_in)
 
 
-def _is_cleared(container: Any) -> bool:
-    return bool(object.__getattribute__(container, "_cleared"))
-
-
 class _StandIn:
-    """Stands for a value: it is noted when anything is asked of it."""
+    """Stands for a value: it is noted when anything is asked of it, but of a container that the run has cleared."""
 
-    __slots__ = ("_path", "_reads", "_value")
+    __slots__ = ("_is_cleared", "_path", "_reads", "_value")
 
     def __init__(self, reads: StateReads, path: str, value: Any) -> None:
         self._reads, self._path, self._value = reads, path, value
+        self._is_cleared = False
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -465,22 +454,19 @@ def _has_one_number(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 class _Container(_StandIn):
-    """Stands for a list, a set, a deque or a dict; it is ``_cleared`` where the run has emptied it."""
+    """Stands for a list, a set, a deque or a dict."""
 
-    __slots__ = ("_cleared",)
-
-    def __init__(self, reads: StateReads, path: str, value: Any) -> None:
-        super().__init__(reads, path, value)
-        self._cleared = False
+    __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        return functools.partial(_clear, self) if name == "clear" else found
+        return (
+            functools.partial(_clear, self) if name == "clear" else super().__getattribute__(name)
+        )
 
 
 def _clear(container: Any) -> None:
     _real(container).clear()
-    object.__setattr__(container, "_cleared", True)
+    object.__setattr__(container, "_is_cleared", True)
 
 
 for _name in _OF_CONTAINERS:
@@ -488,8 +474,8 @@ for _name in _OF_CONTAINERS:
 
 
 class _Dict(_Container):
-    """Stands for a dict, of which the run has put the values of some keys there itself: an extractor of features keeps
-    them by their layers, and reads them when it has all.
+    """Stands for a dict. To read a key that the run has set itself is no reading of state: an extractor keeps features
+    by their layers, and reads them behind the last one.
     """
 
     __slots__ = ("_own",)

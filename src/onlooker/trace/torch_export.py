@@ -282,7 +282,7 @@ def _leaving_less(
     """
     request, kept, reads = attempt.request, lab.kept, flat.state.found
     if attempt.program is not None:
-        reads = {**reads, **tensors_read(attempt.program, kept.renewed, lab.subject.watched)}
+        reads = {**reads, **tensors_read(attempt.program, kept.renewed)}
     if reads:
         found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None
         if found is None:
@@ -313,7 +313,7 @@ def _changing_less(attempt: Attempt, flat: FlatRun) -> Retry | None:
     shown = dict.fromkeys(effect.place.code() for effect in flat.arguments_changed)
     raise ExportError(
         f"At these sizes a call of {flat.plan.model or 'the model'}.{flat.plan.method} changes its arguments as no"
-        f" watched call does: {named_few([*shown], _MOST_NAMED)}. A graph would not.",
+        f" watched call does: {named_few([*shown], _MOST_NAMED)}. A graph leaves them as they are.",
         slug="arguments-change",
         hint="Watch a call of these sizes as well, or let the model change a copy.",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dataclasses
+import functools
 import importlib
 import re
 import sys
@@ -117,7 +118,7 @@ _BUILTIN: dict[str, Any] = {
     "torch.Size": size_of,
     "slice": lambda values: slice(*values),
 }
-#: what a dict has for a key that it lacks, in the context that torch gives
+#: the factory of a defaultdict, in the context that torch gives for one
 _FACTORY = re.compile(r"list\(builtins\.(bool|dict|float|int|list|set|str|tuple), ")
 #: those that are built of their children alone, without keys
 _SEQUENCES = frozenset({"list", "tuple", "torch.Size", "slice"})
@@ -294,10 +295,9 @@ class _Builder:
             return _BUILTIN[self.kind]
         if self.kind in _BUILTIN:
             return self._mapping
-        made = find_named_result(self.kind) or self._collection()
-        if made is not None:
-            return made
-        for find in (self._cache, self._named_tuple, self._output, self._record):
+        result = functools.partial(find_named_result, self.kind)
+        kinds = (self._cache, self._named_tuple, self._output, self._record)
+        for find in (result, self._collection, *kinds):
             found = find()
             if found is not None:
                 return found
@@ -307,7 +307,9 @@ class _Builder:
         return _BUILTIN[self.kind](zip(self.keys, values, strict=True))
 
     def _collection(self) -> Any:
-        """Those of Python whose context says all that they hold beside their items."""
+        """Returns a function that builds a collection of Python with what its context says: the greatest length of a
+        deque, the factory of a defaultdict.
+        """
         if self.kind == "collections.deque":
             most = int(self.context) if self.context.isdecimal() else None
             return lambda values: collections.deque(values, most)

@@ -181,7 +181,9 @@ def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
 
 
 def _text_of(value: Any) -> str | None:
-    """A value that a constant of Python cannot be, as a text; None for one that cannot be written."""
+    """The text of a value that has no :class:`ConstantSpec`, as :func:`_read` reads it; None for a value that has no
+    such text.
+    """
     if isinstance(value, (torch.device, torch.dtype)):
         return str(value)
     if isinstance(value, enum.Enum):

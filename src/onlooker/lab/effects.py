@@ -92,7 +92,9 @@ class HeldArguments:
         }
 
     def changes(self, result: Any) -> list[Effect]:
-        """What became of them, without writes to their tensors: objects that the result has are the caller's there."""
+        """The changes of these arguments, but for writes to tensors, and for arguments that the result has: the caller
+        finds those there.
+        """
         return [
             replace(effect, place=Path((Name(name), *effect.place.entries)))
             for name, before in self._held.items()

@@ -42,6 +42,7 @@ __all__ = [
     "has_effects",
     "is_cast_to_another",
     "is_view",
+    "origin_of",
     "shared_by",
     "written_before_refusal",
     "written_by",
@@ -257,13 +258,13 @@ def _does_not_train(given: Mapping[str, Any]) -> bool:
     return any(given.get(name) is False for name in _TRAINS)
 
 
-#: their fourth and fifth arguments are what they keep, the sixth says whether they take the statistics of a batch
+#: norms: the fourth and the fifth argument are the running statistics, the sixth says whether a batch changes them
 _NORMS = frozenset({torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default})
 
 
 def written_by(node: Node) -> list[Node]:
     """The arguments that a node writes to; of a graph inside the graph that writes, all, and of a
-    function of Python whose code is not torch's. Norms write the statistics of a batch, which their schema hides.
+    function of Python whose code is not torch's. Norms write their running statistics, which the schema hides.
     """
     if isinstance(node.target, HigherOrderOperator):
         is_quiet = _runs_function_of_torch(node) or not any(map(_writes, _inner_modules(node)))
@@ -281,6 +282,13 @@ def shared_by(node: Node) -> list[Node]:
         return _tensors_of(node)
     facts = facts_of(node.target)
     return _nodes_among(facts.at(facts.shared, node.args, node.kwargs))
+
+
+def origin_of(value: Any) -> Any:
+    """The node whose memory a tensor may be in."""
+    while isinstance(value, Node) and value.op == "call_function" and (shared := shared_by(value)):
+        value = shared[0]
+    return value
 
 
 def is_view(node: Node) -> bool:

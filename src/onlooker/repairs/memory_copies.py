@@ -12,12 +12,10 @@ is with a pad of 0 where the model has no pad (:mod:`onlooker.repairs.neutral_br
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import Graph, Node
 
-from ..proofs.operators import shared_by, written_by
+from ..proofs.operators import origin_of, written_by
 from ..torch_internals.graph_modules import modules_of
 from ..torch_internals.tracing import scan_op
 from .neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
@@ -51,14 +49,14 @@ def _writes_to_copies(graph: Graph, pads: bool) -> bool:
     for node in graph.nodes:
         is_copy = _is_contiguous_copy(node) or (pads and _may_be_the_tensor(node))
         if is_copy and not all(user.target is scan_op for user in node.users):
-            copied = _origin(node.args[0])
+            copied = origin_of(node.args[0])
             memories[node] = memories.setdefault(copied, copied)
             names.setdefault(memories[node], [copied]).append(node)
-    read = {_origin(one): places[node] for node in graph.nodes for one in node.all_input_nodes}
+    read = {origin_of(one): places[node] for node in graph.nodes for one in node.all_input_nodes}
     return any(
         other is not memory and (_is_outside(other) or places[other] < place < read.get(other, -1))
         for writer, place in places.items()
-        for memory in map(_origin, written_by(writer))
+        for memory in map(origin_of, written_by(writer))
         for other in names.get(memories.get(memory, memory), ())
     )
 
@@ -80,13 +78,6 @@ def _may_be_the_tensor(node: Node) -> bool:
 
 def _is_contiguous_copy(node: Node) -> bool:
     return node.target is _CLONE and node.kwargs.get("memory_format") is torch.contiguous_format
-
-
-def _origin(value: Any) -> Any:
-    """The node whose memory a tensor may be in."""
-    while isinstance(value, Node) and value.op == "call_function" and (shared := shared_by(value)):
-        value = shared[0]
-    return value
 
 
 def _must_share_memory(attempt: Attempt) -> Retry | None:

@@ -115,7 +115,9 @@ class MarksOfCalls:
                 yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")
 
     def _shown_writes(self, inputs: Sequence[Any]) -> Iterator[Violation]:
-        """Yields the inputs in which a write to an input would show, for the model and not for the graph."""
+        """Yields the inputs that share memory with a written input: the model reads the write there, and a graph that
+        writes last does not.
+        """
         spans = sorted((*_span_of(value), number) for number, value in enumerate(inputs))
         # of all inputs before in memory, and of those that are written, the one that ends last
         ends, ends_of_written = (0, 0), (0, 0)

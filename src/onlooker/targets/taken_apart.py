@@ -21,14 +21,21 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node, map_arg
 
+from ..proofs.operators import origin_of, written_by
 from ..repairs.loops.recurrent_steps import steps_stay_sizes
-from ..torch_internals.graph_modules import changed_graphs, nodes_of, slices_measured_anew
+from ..torch_internals.graph_modules import called, changed_graphs, nodes_of
 from ..torch_internals.operators import composed
 from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import decomp
 from .matrices import MATRICES, is_real
 
-__all__ = ["TAKEN_APART", "Sometimes", "derivatives_by_parts", "take_apart"]
+__all__ = [
+    "TAKEN_APART",
+    "Sometimes",
+    "derivatives_by_parts",
+    "slices_measured_anew",
+    "take_apart",
+]
 
 _aten = torch.ops.aten
 
@@ -717,6 +724,27 @@ def take_apart(
     ):
         warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
         return program.run_decompositions(dict(table))  # type: ignore[no-any-return]
+
+
+def slices_measured_anew(graph: Graph) -> None:
+    """Lets another trace find out how long the parts are that end at a value, ``x[:, : lengths.max()]``.
+
+    It may know ``Min(s0, u0)``, which ``rebind_unbacked`` of torch takes neither for a symbol nor for a number. Of a
+    tensor that was written in place a copy is cut: functionalisation cuts twice, and no result has the second length.
+
+    Upstream: upstream/torch_slice_to_a_value.py and
+    https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py
+    """
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    last_writes: dict[Any, int] = {}
+    for node, place in places.items():
+        last_writes.update(dict.fromkeys(map(origin_of, written_by(node)), place))
+    for node in graph.find_nodes(op="call_function", target=_aten.slice.Tensor):
+        base, place = node.args[0], places[node]
+        ends_at_a_value = bool(node.meta.pop("unbacked_bindings", None))
+        if ends_at_a_value and last_writes.get(origin_of(base), place) < place:
+            with graph.inserting_before(node):
+                node.replace_input_with(base, called(graph, _aten.clone.default, base))
 
 
 def _is_meant(function: Callable[..., Any], node: Node) -> bool:

@@ -31,7 +31,6 @@ __all__ = [
     "note_users",
     "placeholders_of",
     "replace_for_others",
-    "slices_measured_anew",
     "with_module",
     "with_shapes_of",
 ]
@@ -114,38 +113,6 @@ def written_anew(graph: Graph, node: Node, write: Callable[[Graph, Node], Node])
         made = made.prev
     node.replace_all_uses_with(written)
     graph.erase_node(node)
-
-
-def slices_measured_anew(graph: Graph) -> None:
-    """Lets another trace find out how long the parts are that end at a value, ``x[:, : lengths.max()]``.
-
-    It may know ``Min(s0, u0)``, which ``rebind_unbacked`` of torch takes neither for a symbol nor for a number. Of a
-    tensor that was written in place a copy is cut: functionalisation cuts twice, and no result has the second length.
-
-    Upstream: upstream/torch_slice_to_a_value.py and
-    https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py
-    """
-    writes: dict[Node, list[int]] = {}
-    roots: dict[Node, Node] = {}
-    cut: list[tuple[int, Node]] = []
-    for place, node in enumerate(graph.nodes):
-        schema = getattr(node.target, "_schema", None)
-        base = node.args[0] if node.args and isinstance(node.args[0], Node) else None
-        roots[node] = node
-        if schema is None or base is None:
-            continue
-        if schema.is_mutable or (schema.returns and schema.returns[0].alias_info is not None):
-            roots[node] = roots[base]
-        if schema.is_mutable:
-            writes.setdefault(roots[base], []).append(place)
-        if node.target is torch.ops.aten.slice.Tensor and node.meta.pop("unbacked_bindings", None):
-            cut.append((place, node))
-    for place, node in cut:
-        base = node.all_input_nodes[0]
-        written = writes.get(roots[base], ())
-        if written and max(written) < place:
-            with graph.inserting_before(node):
-                node.replace_input_with(base, called(graph, torch.ops.aten.clone.default, base))
 
 
 def with_module(

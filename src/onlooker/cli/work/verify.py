@@ -304,7 +304,9 @@ def _failed(tally: Tally | Tallies) -> list[Check]:
 
 
 def _tells(check: Check) -> bool:
-    """True for a trial that passes, and would not with other weights: NaN stays NaN with any, and nothing nothing."""
+    """True for a trial that passes, and would not with other weights: with any weights NaN stays NaN, and a result
+    without elements is the same.
+    """
     is_empty = 0 in dict(check.sizes).values()
     return check.passed and not is_empty and not check.label.endswith("infinite values")
 

@@ -26,7 +26,6 @@ from ...torch_internals.graph_modules import (
     changed_graphs,
     copied_module,
     nodes_of,
-    slices_measured_anew,
     with_module,
 )
 from ...trace.graph import Graph
@@ -35,7 +34,7 @@ from ..exact_numbers import long_ints_compared, means_of_no_numbers
 from ..integers.packed import with_packed_weights
 from ..masked_rows import masked_rows_give_zeros
 from ..refused import refused_graph
-from ..taken_apart import derivatives_by_parts, take_apart
+from ..taken_apart import derivatives_by_parts, slices_measured_anew, take_apart
 from .operators.assertions import assertions_kept, name_assertions, with_result_to_check
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs

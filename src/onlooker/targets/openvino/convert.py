@@ -20,7 +20,7 @@ from ...core.errors import ExportError
 from ...model_source.lines import place_of_node
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
-from ...torch_internals.graph_modules import changed_graphs, slices_measured_anew
+from ...torch_internals.graph_modules import changed_graphs
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
@@ -31,7 +31,7 @@ from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
 from ..refused import operator_in, refused_graph
 from ..single_floats import int_of_an_argument
-from ..taken_apart import derivatives_by_parts, take_apart
+from ..taken_apart import derivatives_by_parts, slices_measured_anew, take_apart
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .loops import TakenScan, take_scans
 from .operators import taken_apart, use_known_operators

@@ -35,6 +35,8 @@ DOCS := build/docs
 # One thread per process, since the tests run in several; and nothing is ever fetched from a hub.
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
+# Where an image of a container forbids it, each of the many processes would compile every source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo environments test test-versions test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
 
@@ -67,7 +69,7 @@ test-versions: $(VENV)/.installed
 	$(BIN)/python tests/matrix.py --smoke 3.10=2.10 3.13=2
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
-	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) -k executorch tests/targets/executorch tests/verify/test_broken_conversions.py
+	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile -k executorch tests/targets/executorch tests/verify/test_broken_conversions.py
 
 test-readers: $(WITH_READERS)/.installed
 	ONLOOKER_READERS='$(abspath $(WITH_READERS))' $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(OF_READERS)

@@ -55,6 +55,7 @@ from .patches.quiet import quietly
 from .program import Program
 from .pytrees.comparisons.leaves import thresholds_of
 from .serve.runnable import RunnableProgram, check_model
+from .serve.settings import Settings
 from .serve.state import ProgramState
 from .serve.weights import program_weights
 from .targets.stand_ins import only_written
@@ -357,7 +358,9 @@ class InputObserver:
                 changed=found.changed,
             )
             weights = program_weights(store.model)
-            program = RunnableProgram(contents, samples, lab, state, weights)
+            model = lab.subject.watched if weights is None else None
+            settings = Settings(model, () if state is None else state.paths)
+            program = RunnableProgram(contents, samples, lab, state, weights, settings)
             program.know_untouched(found.effects)
             return Program(program).to(to, **options)
 

@@ -25,6 +25,7 @@ def collected(device: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=hidden)
 
 
+@pytest.mark.slow
 def test_they_are_left_out_without_a_device_and_it_says_why() -> None:
     result = collected("absent")
     assert result.returncode == 5, result.stdout + result.stderr

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import collections
 import dataclasses
+import functools
 import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,6 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT / "src").as_posix()
 
 
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
-
-
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -52,22 +49,29 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
     assert not [path.relative_to(ROOT).as_posix() for path in modules if names[path.name] > 1]
 
 
-def test_the_library_does_not_print() -> None:
-    calls = ((path, n.func) for path in SOURCES for n in nodes(path) if isinstance(n, ast.Call))
-    names = ((path, f) for path, f in calls if isinstance(f, ast.Name))
-    assert not [f"{name_of(path)}:{f.lineno}" for path, f in names if f.id == "print"]
+@functools.cache
+def nodes() -> Mapping[Path, list[ast.arg | ast.keyword]]:
+    """The parameters of functions, and the arguments of calls that are passed by name, of each file."""
+    return {
+        path: [
+            node
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+            if isinstance(node, ast.arg | ast.keyword)
+        ]
+        for path in SOURCES
+    }
 
 
 def test_no_function_has_a_verbose_flag() -> None:
     """But among the names of other packages, whose users may pass it by name."""
-    names = COMPAT / "names.py"
-    arguments = ((path, n) for path in SOURCES if path != names for n in nodes(path) if isinstance(n, ast.arg))
+    others = ((path, found) for path, found in nodes().items() if path != COMPAT / "names.py")
+    arguments = ((path, node) for path, found in others for node in found if isinstance(node, ast.arg))
     assert not [f"{name_of(path)}:{a.lineno}" for path, a in arguments if a.arg == "verbose"]
 
 
 def slugs_in(path: Path) -> Iterator[str]:
     """Every ``slug="..."``; anything but a literal could not be looked up."""
-    for node in nodes(path):
+    for node in nodes()[path]:
         if isinstance(node, ast.keyword) and node.arg == "slug":
             assert isinstance(node.value, ast.Constant), f"{name_of(path)}:{node.value.lineno}: not a literal"
             yield str(node.value.value)

@@ -34,6 +34,12 @@ def is_private(name: str) -> bool:
     return parts[0] == "torch" and name not in PUBLIC and (hidden or "experimental" in parts)
 
 
+def is_of_torch(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "torch"
+
+
 def names_in(path: Path) -> Iterator[str]:
     """Every name of torch that a file imports, or reads from the module torch."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -41,7 +47,7 @@ def names_in(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch._"):
+        elif isinstance(node, ast.Attribute) and is_of_torch(node) and ast.unparse(node).startswith("torch._"):
             yield ast.unparse(node)
 
 

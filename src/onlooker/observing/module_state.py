@@ -32,6 +32,8 @@ __all__ = [
     "former_values",
     "held_values",
     "later_values",
+    "own_values",
+    "owners_of",
     "plain_values",
     "put_values",
     "values_at",
@@ -93,7 +95,7 @@ def held_values(model: Any) -> dict[str, Any]:
     return {
         f"{prefix}.{name}" if prefix else name: value
         for prefix, module in _modules(model)
-        for name, value in _own_values(module)
+        for name, value in own_values(module)
         if _can_be_state(value)
     }
 
@@ -113,8 +115,8 @@ def plain_values(model: Any) -> dict[str, Any]:
         f"{prefix}.{name}" if prefix else name: (
             value if isinstance(value, _PLAIN) else Contents(value, _items_of(value))
         )
-        for prefix, owner in _owners(model)
-        for name, value in _own_values(owner)
+        for prefix, owner in owners_of(model)
+        for name, value in own_values(owner)
         if isinstance(value, _PLAIN) or (type(value) in _CONTAINERS and len(value) <= _MOST_ITEMS)
     }
 
@@ -170,12 +172,12 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
         yield "", model
 
 
-def _owners(model: Any) -> Iterator[tuple[str, Any]]:
+def owners_of(model: Any) -> Iterator[tuple[str, Any]]:
     """The modules of a model, and the objects that are attributes of them, each once."""
     found: set[int] = set()
     for prefix, module in _modules(model):
         yield prefix, module
-        for name, value in _own_values(module):
+        for name, value in own_values(module):
             if _is_helper(value) and id(value) not in found:
                 found.add(id(value))
                 yield f"{prefix}.{name}" if prefix else name, value
@@ -193,7 +195,8 @@ def _is_helper(value: Any) -> bool:
     )
 
 
-def _own_values(module: Any) -> Iterator[tuple[str, Any]]:
+def own_values(module: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes and the buffers of a module or an object, but for those that every module has."""
     is_module = isinstance(module, torch.nn.Module)
     for name, value in vars(module).items():
         if not (is_module and name in _COMMON):

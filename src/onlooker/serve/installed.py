@@ -5,6 +5,7 @@ exported graphs.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,14 +25,18 @@ from ..observing.wrapping.hook import check_method, replaced_method
 from ..observing.wrapping.lifted_weights import WithWeights, around_call
 from ..observing.wrapping.submodule_calls import part_of_class
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
+from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.nodes import qualified_name
 from ..pytrees.open import open_tree
 from .dispatch import Dispatcher
 from .runnable import RunnableProgram
+from .settings import Setting, Settings, read_by
 from .state import MethodDispatcher, of_another_class
 from .weights import lifted_of
 
 __all__ = ["Installed", "installed"]
+
+logger = logging.getLogger(__name__)
 
 
 class Installed:
@@ -47,6 +52,7 @@ class Installed:
         fallback: bool,
         subject: ModelRunner,
         untouched: Mapping[str, Sequence[str]],
+        settings: Settings | None = None,
     ) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
         self.eager: int = 0
@@ -55,6 +61,8 @@ class Installed:
         self._fallback = fallback
         self._subject = subject
         self._untouched = untouched
+        self._settings = settings
+        self._switched: dict[tuple[Any, ...], list[Setting]] = {}
         self._returned = {
             kind for graph in dispatcher.graphs for kind in kinds_in(graph.outputs.structure)
         }
@@ -69,9 +77,10 @@ class Installed:
         For objects of other classes than the caches of transformers, one run of the model per
         structure shows how the method changes them.
 
-        :raises RejectedCallError: as :meth:`Dispatcher.serve`, and ``cache-not-returned``
+        :raises RejectedCallError: as :meth:`Dispatcher.serve`, ``cache-not-returned`` and ``attribute-switched``
         """
         try:
+            self._check_settings(original, args, kwargs)
             effects = self._known_effects(original, args, kwargs)
 
             def finished(values: dict[str, Any], result: Any) -> Any:
@@ -142,16 +151,56 @@ class Installed:
                 raise _not_returned(name)
         return effects
 
-    def _asked(
-        self, original: Callable[..., Any], names: Mapping[str, Any], values: Mapping[str, Any]
-    ) -> dict[str, ArgumentEffects]:
+    def _check_settings(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Passes where the call reads no attribute of the model that is another one since the export; a run
+        of the model tells once for each graph.
+
+        :raises RejectedCallError: ``attribute-switched``
+        """
+        changed = () if self._settings is None else self._settings.changed()
+        values = self._dispatcher.bound(args, kwargs) if changed else {}
+        graph = self._dispatcher.taker(values) if changed else None
+        if graph is None:
+            return  # nothing was switched, or the call is refused
+        key = (graph.name, *((one.path, repr(one.now)) for one in changed))
+        if key not in self._switched:
+            self._switched[key] = self._read(changed, self._run_of(original), values)
+        for one in self._switched[key]:
+            raise RejectedCallError(
+                f"{one.path} of the model is {one.now!r}, and was {one.value!r} when the model was exported: the"
+                " model reads it, and the graphs have its value of then.",
+                slug="attribute-switched",
+                hint="Set the attribute back, or watch and export the model as it is now.",
+            )
+
+    def _read(
+        self, changed: Sequence[Setting], run: Callable[[Arguments], Any], values: dict[str, Any]
+    ) -> list[Setting]:
+        """Those of the changed attributes that a run of the model reads, all where the run fails."""
+        try:
+            with self._subject.untouched():
+                return read_by(lambda: run(torch_deepcopy(values)), changed)
+        except Exception as error:
+            logger.debug("it is not known what the model reads: %s", error)
+            return [*changed]
+
+    def _run_of(self, original: Callable[..., Any]) -> Callable[[Arguments], Any]:
+        """The method of the model, for arguments by name."""
+
         def run(arguments: Arguments) -> Any:
             args, kwargs = as_args_kwargs(self._dispatcher.signature, arguments)
             return self._subject.within(original, args, kwargs)
 
+        return run
+
+    def _asked(
+        self, original: Callable[..., Any], names: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> dict[str, ArgumentEffects]:
         try:
             with self._subject.untouched():
-                return effects_of(names, values, run)
+                return effects_of(names, values, self._run_of(original))
         except Exception as error:
             raise RejectedCallError(
                 f"The model was asked what it does to {', '.join(names)}, and raised"
@@ -302,7 +351,8 @@ def installed(
     runner = ModelRunner(
         models[0], recording.method, serving.signature, autocast=autocast_of(recording.calls)
     )
-    served = Installed(serving, fallback, runner, program.contents.untouched)
+    settings = program.settings if is_own else None
+    served = Installed(serving, fallback, runner, program.contents.untouched, settings)
     with contextlib.ExitStack() as stack:
         for one in models:
             stack.enter_context(replaced_method(one, recording.method, served.serve))

@@ -27,6 +27,7 @@ from ..observing.wrapping.submodule_calls import part_of_class
 from ..trace.graph import Graph
 from .dispatch import Dispatcher
 from .kept_caches import CacheKeeper
+from .settings import Settings
 from .state import MethodDispatcher, ProgramState, of_given_arguments, without_state
 from .weights import ProgramWeights, lifted_of
 
@@ -74,8 +75,8 @@ class RunnableProgram:
 
     ``samples`` are the watched calls whose values were kept. ``lab`` has the model that was watched;
     a loaded program has none. ``state`` is what the program keeps from call to call, ``weights`` are
-    those of the blocks or adapters that run on it. ``contents`` is replaced as a whole when something new is
-    known: a verdict, the files of the graphs.
+    those of the blocks or adapters that run on it. ``settings`` are those that the model had when it was
+    exported. ``contents`` is replaced as a whole when something new is known: a verdict, the files of the graphs.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class RunnableProgram:
         lab: Lab | None = None,
         state: ProgramState | None = None,
         weights: ProgramWeights | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.contents = contents
         self.samples: tuple[Sample, ...] = tuple(samples)
         self.lab = lab
         self.state = state
         self.weights = weights
+        self.settings = settings
         self.stages: Stages = Stages() if lab is None else lab.stages
         signature = contents.recording.signature
         self.dispatcher = Dispatcher(contents.graphs, signature, contents.joins)
@@ -145,7 +148,7 @@ class RunnableProgram:
             changed=self.contents.changed,
         )
         state = None if self.state is None else self.state.copy()
-        return RunnableProgram(contents, samples, lab, state, self.weights)
+        return RunnableProgram(contents, samples, lab, state, self.weights, self.settings)
 
     def know_untouched(self, effects: Mapping[int, Mapping[str, ArgumentEffects]]) -> None:
         """Notes which lists, dicts or objects of tensors the kept calls leave as they are; ``effects``

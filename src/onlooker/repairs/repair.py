@@ -78,10 +78,10 @@ class TraceRequest:
     """The request for a trace.
 
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
-    lines of loops that are traced step by step, ``unrolled_here`` those that are so at the sizes of this
-    trace, ``ends`` those of loops whose first step is, twice where the last one is too, three times where
-    the last one alone is, at the sizes of this trace, ``valued`` those of loops whose index is a size that
-    is a value. ``refused_rows`` are the rows of loops at some lines
+    lines of loops that are traced step by step, for ``reasons`` in sentences, ``unrolled_here`` those that
+    are so at the sizes of this trace, ``ends`` those of loops whose first step is, twice where the last
+    one is too, three times where the last one alone is, at the sizes of this trace, ``valued`` those of
+    loops whose index is a size that is a value. ``refused_rows`` are the rows of loops at some lines
     of which the model itself makes an error, ``decided`` those of branches on sizes that Python decides,
     and ``asking`` the names of further modules of Python that make ints of sizes.
     ``value_error`` is the error of torch about a branch on a value, after which values decide.
@@ -93,6 +93,7 @@ class TraceRequest:
     on: frozenset[Repair] = frozenset()
     off: frozenset[Repair] = frozenset()
     unrolled: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     unrolled_here: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     valued: tuple[str, ...] = ()
@@ -122,13 +123,16 @@ class TraceRequest:
         ends = tuple(line for line in self.ends if self.ends.count(line) != OF_LAST)
         return replace(self, unrolled_here=(), ends=ends, sizes=())
 
-    def unrolling(self, lines: Iterable[str], *, here: bool = False) -> TraceRequest:
+    def unrolling(
+        self, lines: Iterable[str], reason: str = "", *, here: bool = False
+    ) -> TraceRequest:
         """Returns the request with the loops at some lines of the model traced step by step; ``here`` at the
         sizes of this trace alone.
         """
         if here:
             return replace(self, unrolled_here=(*self.unrolled_here, *lines))
-        return replace(self, unrolled=(*self.unrolled, *lines))
+        reasons = (*self.reasons, reason) if reason else self.reasons
+        return replace(self, unrolled=(*self.unrolled, *lines), reasons=reasons)
 
     def deciding(self, line: str) -> TraceRequest:
         """Returns the request with the branch at a line of the model decided as Python decides it."""

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from .fake_tensors import mode_of
+from .sizes import ConstantSource, ShapeEnv, symbolic_shapes
 from .tracing import enable_python_dispatcher
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "placeholders_of",
     "replace_for_others",
     "with_module",
+    "with_open_axes",
     "with_shapes_of",
 ]
 
@@ -155,6 +157,49 @@ def with_shapes_of(
     made = with_module(program, module)
     made._range_constraints = dict(other.range_constraints)
     return made
+
+
+def with_open_axes(
+    program: torch.export.ExportedProgram, axes: Mapping[str, Mapping[int, str]]
+) -> torch.export.ExportedProgram | None:
+    """A program in which some axes of its inputs, which are numbers, have a symbol each: ``axes`` are the names of
+    the symbols, by the name of the input and the dimension. None where the graph is for the numbers alone.
+    """
+    nodes = [*nodes_of(program)]
+    mode = mode_of(nodes)
+    if mode is None or mode.shape_env is None or any(map(_has_own_sizes, nodes)):
+        return None
+    symbols: dict[str, Any] = {}
+    values = []
+    for name, node in placeholders_of(program).items():
+        value: Any = node.meta["val"]
+        if name in axes:
+            shape = list(value.shape)
+            for dim, symbol in axes[name].items():
+                if symbol not in symbols:
+                    symbols[symbol] = _new_size(mode.shape_env, symbol, int(shape[dim]))
+                shape[dim] = symbols[symbol]
+            order = sorted(range(value.ndim), key=lambda dim: (-value.stride(dim), dim))
+            with mode:
+                value = torch.empty_permuted(shape, order, dtype=value.dtype, device=value.device)
+        values.append(value)
+    module = copied_module(program)
+    with enable_python_dispatcher():
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*values)
+    found = {mode.shape_env.replace(size.node.expr): size for size in symbols.values()}
+    if len(found) < len(symbols) or not all(one.is_symbol for one in found):
+        return None
+    made = with_module(program, module)
+    ranges = {one: mode.shape_env.var_to_range[one] for one in found}
+    made._range_constraints = {**program.range_constraints, **ranges}
+    return made
+
+
+def _new_size(environment: ShapeEnv, name: str, size: int) -> Any:
+    """A size with a symbol of its own, which was a number in a trace."""
+    source = ConstantSource(name)
+    symbol = environment.create_symbol(size, source, dynamic_dim=symbolic_shapes.DimDynamic.DYNAMIC)
+    return environment.create_symintnode(symbol, hint=size, source=source)
 
 
 def _has_own_sizes(node: Node) -> bool:

@@ -155,7 +155,12 @@ def export_graph(
         if found is None:
             break
         if isinstance(found, Traced):
-            said = (*map(str, plan.notes), *_notes_of(notes, request), *flat.notes)
+            said = (
+                *map(str, plan.notes),
+                *_notes_of(notes, request),
+                *flat.notes,
+                *request.reasons,
+            )
             graph = replace(found.graph, notes=tuple(dict.fromkeys(said)), seconds=seconds)
             return replace(found, graph=graph)
         if found.request.sizes and not request.sizes:

@@ -20,7 +20,7 @@ that may leave out arguments. If B pads by the number 1, both graphs stay, each 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from ...proofs.exported_sizes import output_kinds, read_sizes, sizes_in_plan
 from ...proofs.path_condition import proofs_of
 from ...proofs.same_graph import Comparison
 from ...repairs.not_tracing import NOT_TRACING
-from ...torch_internals.graph_modules import with_shapes_of
+from ...torch_internals.graph_modules import with_open_axes, with_shapes_of
 from ...trace.dim_names import with_bounds
 from ...trace.graph import Graph
 from ...trace.torch_export import Traced, traced_at
@@ -90,14 +90,24 @@ class ProvenGraph:
         """The graph with its contract, as short as the proofs allow."""
         contract = contract_of(self.graph.plan, self.regions)
         plan = bounded_plan(self._plan, self.regions)
-        program, names = self.graph.artifact, self.graph.names
+        graph = _with_open_axes(self.graph, self._of_several_sizes())
+        program, names = graph.artifact, graph.names
         write_contract(program, formulas_of(plan, contract, as_guards(names)))
         return replace(
-            self.graph,
+            graph,
             plan=plan,
             contract=replace(contract, ways=self._ways_of(contract.regions)),
-            named=with_bounds(self.graph.named, plan),
+            named=with_bounds(graph.named, plan),
             run=runner_on_demand(program, tuple(names.values())),
+        )
+
+    def _of_several_sizes(self) -> frozenset[str]:
+        """The symbols that have other sizes in the examples of some regions than in those of others."""
+        first, *others = (region.sizes for region in self.regions)
+        return frozenset(
+            name
+            for name, size in first.items()
+            if any(one.get(name, size) != size for one in others)
         )
 
     @property
@@ -372,21 +382,46 @@ def _with_shapes_of(graph: Graph, other: Graph) -> Graph:
     """The graph with the shapes that its tensors have in a trace of more general sizes: converters read them. The
     graph as it is where that cannot be told.
     """
+    made = _with_program(graph, lambda: with_shapes_of(graph.artifact, other.artifact))
+    return graph if made is None else replace(made, sizes=other.sizes, example=other.example)
+
+
+def _with_open_axes(graph: Graph, symbols: Collection[str]) -> Graph:
+    """The graph with a size of their own for axes that are one number in its trace, where it is proven for several:
+    a table of a model has one value for two lengths. The graph as it is where its operators need the number.
+    """
+    axes: dict[str, dict[int, str]] = {}
+    for axis, size in graph.exported_sizes.items():
+        expression = graph.plan.expression(axis)
+        if (
+            axis.dim is not None
+            and size is not None
+            and size.is_constant
+            and str(expression) in symbols
+        ):
+            axes.setdefault(graph.names[axis.path], {})[axis.dim] = str(expression)
+    if not axes:
+        return graph
+    return _with_program(graph, lambda: with_open_axes(graph.artifact, axes)) or graph
+
+
+def _with_program(
+    graph: Graph, make: Callable[[], torch.export.ExportedProgram | None]
+) -> Graph | None:
+    """The graph with a program of the same operators and other shapes; None where there is none."""
     try:
-        program = with_shapes_of(graph.artifact, other.artifact)
-    except Exception as error:  # an operator decides by sizes that the other trace has
+        program = make()
+    except Exception as error:  # an operator decides by sizes that are others there
         logger.debug("%s has the shapes of its own trace: %s", graph.name, error)
-        return graph
+        return None
     if program is None:
-        return graph
+        return None
     sizes, ranges = read_sizes(program, graph.plan, graph.names)
     kinds = output_kinds(program, graph.plan, graph.names)
     return replace(
         graph,
         artifact=program,
         outputs=replace(graph.outputs, kinds=kinds),
-        sizes=other.sizes,
-        example=other.example,
         exported_sizes=sizes,
         ranges=ranges,
         run=runner_on_demand(program, tuple(graph.names.values()), as_traced=True),

@@ -274,15 +274,16 @@ def _visited_by_python(attempt: Attempt) -> Retry | None:
     if rows is None or attempt.error is None:
         return None
     if rows.failure is not None:
-        return Retry(attempt.request.unrolling([rows.failure.line]), str(rows.failure))
+        reason = str(rows.failure)
+        return Retry(attempt.request.unrolling([rows.failure.line], reason), reason)
     if not rows.line:
         return None
     refused = attempt.request.refused_rows
     if isinstance(attempt.error, IndexError) and len(refused) < _MOST_REFUSED:
         refused = (*refused, (rows.line, rows.number))
         return Retry(replace(attempt.request, refused_rows=refused))
-    why = NotVisitedError(rows.line, attempt.first_line)
-    return Retry(attempt.request.unrolling([rows.line]), str(why))
+    why = str(NotVisitedError(rows.line, attempt.first_line))
+    return Retry(attempt.request.unrolling([rows.line], why), why)
 
 
 HIT_ROWS = Repair(

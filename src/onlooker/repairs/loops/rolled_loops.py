@@ -989,7 +989,8 @@ def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     if times in apart:
         others = [one for one in request.ends if one != line]
         return Retry(replace(request, ends=(*others, *[line] * apart[times])))
-    return Retry(request.unrolling([line], here=failure.here), str(failure))
+    reason = str(failure)
+    return Retry(request.unrolling([line], reason, here=failure.here), reason)
 
 
 ROLLED_LOOPS = Repair(

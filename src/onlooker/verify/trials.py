@@ -213,9 +213,13 @@ class _Unseen:
         ]
 
     def _only_call(self) -> Iterator[Trial]:
-        """The call of a graph without inputs once more, since there is no other one."""
+        """The call of a graph without inputs once more, since there is no other one; where no size of a graph
+        changes, a call of the sizes that it has.
+        """
         if not self.plan.inputs:
             yield self.plain({}, focus=Focus.REPEATED)
+        elif not self._tried:
+            yield self.plain(_own_sizes(self.graph))
 
     def smallest(self) -> list[Sizes]:
         """The two smallest sizes that are tried, or those of the trace where none are; where sizes that

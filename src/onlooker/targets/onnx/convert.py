@@ -39,6 +39,7 @@ from .operators.assertions import assertions_kept, name_assertions, with_result_
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
 from .operators.empty import empty_tensors_as_in_torch
+from .operators.kernels import cast_for_kernels
 from .operators.missing import stop_of
 from .operators.packed import mark_packed_matrices, write_packed_matrices
 from .operators.table import functions_read_once, translations
@@ -193,7 +194,7 @@ def convert_graph(
         program = with_packed_weights(graph.artifact)
         if program is not graph.artifact:
             mark_packed_matrices(program)
-        program = with_result_to_check(_with_tensors_of_numbers(take_apart(program)))
+        program = with_result_to_check(_with_own_results(take_apart(program)))
         with (
             _quiet(),
             torch.no_grad(),
@@ -232,6 +233,7 @@ def convert_graph(
                 ):
                     converted.optimize()
                 empty_tensors_as_in_torch(converted.model)
+                cast_for_kernels(converted.model)
                 write_packed_matrices(converted.model)
                 name_assertions(converted.model, assertions, graph.decided)
                 if shapes and converted.exported_program is not None:
@@ -244,27 +246,44 @@ def convert_graph(
     return converted
 
 
-def _with_tensors_of_numbers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program with a tensor for each result that is one number at all of its sizes: torch's converter traces it
-    anew, and wants a value of the graph there.
+def _with_own_results(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with a tensor for each result that is one number at all of its sizes, and with a copy of each result
+    in half precision.
+
+    torch's converter traces the program anew, and wants a value of the graph for a number. It computes ``abs`` or
+    ``sum`` of halves in float32, casts back what other operators read, and gives the float32 as the result: see
+    ``upstream/onnx_half_sum.py``.
     """
     specs = program.graph_signature.output_specs
-    numbers = list(map(_number, program.graph.output_node().args[0]))
-    if all(number is None for number in numbers):
+    results = program.graph.output_node().args[0]
+    places = [
+        place for place, one in enumerate(results) if _number(one) is not None or _is_half(one)
+    ]
+    if not places:
         return program
     module = copied_module(program)
     output = module.graph.output_node()
     given: Any = output.args[0]
     results, found = list(given), list(specs)
-    for place, number in enumerate(numbers):
-        if number is not None:
-            kind = {"dtype": torch.float64 if type(number) is float else torch.int64}
-            with module.graph.inserting_before(output):
+    for place in places:
+        number = _number(results[place])
+        with module.graph.inserting_before(output):
+            if number is None:
+                made = called(module.graph, torch.ops.aten.clone.default, results[place])
+            else:
+                kind = {"dtype": torch.float64 if type(number) is float else torch.int64}
                 made = called(module.graph, torch.ops.aten.full.default, [], number, **kind)
-            results[place] = made
-            found[place] = replace(specs[place], arg=TensorArgument(name=made.name))
+        results[place] = made
+        found[place] = replace(specs[place], arg=TensorArgument(name=made.name))
     output.args = (tuple(results),)
     return with_module(program, module, outputs=found)
+
+
+def _is_half(result: Any) -> bool:
+    """True for a tensor in half precision that an operator gives."""
+    value = result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+    is_computed = isinstance(result, torch.fx.Node) and result.op == "call_function"
+    return is_computed and getattr(value, "dtype", None) in (torch.float16, torch.bfloat16)
 
 
 def _number(result: Any) -> int | float | None:

@@ -95,3 +95,16 @@ def test_the_mean_of_no_rows_is_no_number(to: str) -> None:
     for mask in masks:
         x = torch.randn(3, 4)
         torch.testing.assert_close(program(x, mask), means(x, mask), equal_nan=True)
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8])
+@pytest.mark.one_in(3)
+def test_positions_of_a_long_mask_do_not_wrap(to: str, dtype: torch.dtype) -> None:
+    def positions(mask: torch.Tensor) -> torch.Tensor:
+        return (mask.cumsum(-1) - 1).clamp(min=0)
+
+    program = program_of(positions, to, *((torch.ones(rows, rows + 3, dtype=dtype),) for rows in (2, 5)))
+    assert program.verify().verified, program.report
+    long = torch.ones(2, 700, dtype=dtype)
+    assert torch.equal(program(long), positions(long))

@@ -115,3 +115,22 @@ def test_large_ints_of_python_are_refused_like_those_of_tensors() -> None:
     torch.testing.assert_close(program(torch.ones(1, 3), 2**24 - 1), model(torch.ones(1, 3), 2**24 - 1))
     with pytest.raises(RejectedCallError, match=r"ints below 2\*\*24.*k, which has 2147483648"):
         program(torch.ones(1, 3), 2**31)
+
+
+class Threshold(torch.nn.Module):
+    def forward(self, x: torch.Tensor, level: float) -> Any:
+        return x > level, x * level
+
+
+def test_floats_of_python_are_refused_where_the_runtime_has_none_of_that_size() -> None:
+    model, observer = Threshold(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for rows, level in ((2, 0.5), (3, 0.6), (4, 0.7)):
+            model(torch.randn(rows, 5), level)
+    program = observer.export(to="openvino")
+    assert program.verify().verified, program.report
+    x = torch.randn(3, 5)
+    for level in (float("nan"), float("inf"), -1e39):
+        with pytest.raises(RejectedCallError, match="float arguments that are finite in 32 bits"):
+            program(x, level)
+    torch.testing.assert_close(program(x, -3e38), model(x, -3e38))

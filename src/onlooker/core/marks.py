@@ -23,6 +23,7 @@ __all__ = [
     "ORDER",
     "RECORDED",
     "SETTINGS",
+    "SINGLE",
     "UNRECORDED",
     "WRITES",
     "asked_in",
@@ -63,6 +64,8 @@ RECORDED: Final = "recorded"
 NUMBERS: Final = "numbers"
 #: whether a number is infinite, where another runtime was seen to compute otherwise with such
 FINITE: Final = "finite"
+#: whether a float argument is beyond those of 32 bits, infinite or NaN
+SINGLE: Final = "single floats"
 #: settings of torch that are no argument of a call, by the functions of torch that tell them
 SETTINGS: Final = (
     "are_deterministic_algorithms_enabled",
@@ -102,6 +105,7 @@ _SAID = {
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
     FINITE: "finite numbers",
+    SINGLE: "float arguments that are finite in 32 bits",
     CLASSES: "tensors of the class torch.Tensor, and no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     RECORDED: "a call that records gradients, outside of torch.no_grad()",
@@ -117,6 +121,7 @@ _REFUSED = {
     IDENTITY: "with one tensor twice",
     NUMBERS: "with NaN",
     FINITE: "with infinite numbers",
+    SINGLE: "with a float argument that is NaN, infinite or beyond 32 bits",
     CLASSES: "with a torch.nn.Parameter, or a tensor of another class",
     UNRECORDED: "that record gradients",
     RECORDED: "inside torch.no_grad()",

@@ -108,9 +108,12 @@ def _value(
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
         held = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
+        # other graphs may have other ranks and other dtypes
         candidates = [
-            tensor for tensor in held if tensor.ndim == len(shape)
-        ]  # other graphs may have other ranks
+            tensor
+            for tensor in held
+            if tensor.ndim == len(shape) and str(tensor.dtype) == leaf.dtype
+        ]
         positions = counted(plan, leaf, sizes, seen)
         if positions is not None:
             return positions

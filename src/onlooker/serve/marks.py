@@ -23,6 +23,7 @@ from ..core.marks import (
     NUMBERS,
     ORDER,
     RECORDED,
+    SINGLE,
     UNRECORDED,
     WRITES,
     asked_in,
@@ -51,6 +52,7 @@ from ..trace.order_reads import of_var_keyword, orders_differ
 __all__ = ["MarksOfCalls", "order_violation"]
 
 #: the marks of tensors without numbers that are not finite
+_GREATEST = torch.finfo(torch.float32).max
 _NOT_FINITE = (
     (NUMBERS, torch.isnan, "which has NaN"),
     (FINITE, torch.isinf, "which has infinite ones"),
@@ -99,6 +101,8 @@ class MarksOfCalls:
             power = 0 if where in self._ids else self._power
             if power and (large := large_int(value, power)) is not None:
                 yield self._violation(ints_mark(power), f"{where}, which has {large}")
+            if SINGLE in self._marks and type(value) is float and not abs(value) <= _GREATEST:
+                yield self._violation(SINGLE, f"{where}, which is {value}")
             if not isinstance(value, torch.Tensor):
                 continue
             for mark, difference_of in self._tests:

@@ -3,6 +3,7 @@
 * ONNX Runtime 1.31 compares 64-bit ints by their low halves where it looks for the greater or the greatest one, so
   that time stamps in milliseconds have another ``amax`` and ``clamp`` once in 25 days. Its ``Greater`` and
   ``ArgMax`` are right.
+* OpenVINO 2026.4 adds up bools and bytes in 8 bits: ``mask.cumsum(-1)`` wraps after 255 tokens.
 * ONNX Runtime and OpenVINO give 0 for the mean of no numbers, where torch gives NaN: ``x[mask].mean(0)``.
 
 The comparisons may go when ONNX Runtime chooses as torch does: ``tests/targets/test_exact_numbers.py`` fails then.
@@ -19,7 +20,7 @@ from torch.fx import Graph, Node
 from ..torch_internals.graph_modules import called, written_anew
 from ..torch_internals.sizes import free_unbacked_symbols
 
-__all__ = ["long_ints_compared", "means_of_no_numbers"]
+__all__ = ["long_ints_compared", "means_of_no_numbers", "short_ints_added_up"]
 
 _aten = torch.ops.aten
 _Change = Callable[[Graph, Any], Any]
@@ -41,6 +42,17 @@ def means_of_no_numbers(graph: Graph) -> None:
             value = numbers.meta["val"]
             if free_unbacked_symbols(value) and value.is_floating_point() and not node.kwargs:
                 written_anew(graph, node, _mean)
+
+
+def short_ints_added_up(graph: Graph) -> None:
+    """Lets a graph add up, and multiply, 64-bit ints row by row, where it is given bools or shorter ints."""
+    for target in (_aten.cumsum.default, _aten.cumprod.default):
+        for node in graph.find_nodes(op="call_function", target=target):
+            numbers: Any = node.args[0]
+            value = numbers.meta["val"]
+            if not (value.is_floating_point() or value.is_complex()):
+                with graph.inserting_before(node):
+                    node.args = (_long(graph, numbers), *node.args[1:])
 
 
 def _is_long(node: Node) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from ..core.marks import FINITE, NUMBERS, ids_in, ids_mark, ints_mark
+from ..core.marks import FINITE, NUMBERS, SINGLE, ids_in, ids_mark, ints_mark
 from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
 from ..proofs.operators import MOVES
@@ -60,9 +60,11 @@ def bound_to_values(
         if source is not None and RUNTIMES[one.target].takes_other_ids:
             ids = dict.fromkeys(_marks_of_ids(source), f"the runtime of {one.target}")
             one = replace(one, marks={**one.marks, **ids})
-        if power and RUNTIMES[one.target].narrows_numbers and _takes_ints(one):
-            ints = {ints_mark(power): f"the runtime of {one.target}"}
-            one = replace(one, marks={**one.marks, **ints})
+        if RUNTIMES[one.target].narrows_numbers:
+            ints = [ints_mark(power)] if power and _takes_ints(one) else []
+            floats = [SINGLE] if any(leaf.is_float for leaf in one.plan.inputs) else []
+            narrow = dict.fromkeys((*ints, *floats), f"the runtime of {one.target}")
+            one = replace(one, marks={**one.marks, **narrow})
         found.append(one)
     return found
 

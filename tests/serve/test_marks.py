@@ -399,3 +399,44 @@ def test_functions_of_torch_read_marks_as_methods_do(model: torch.nn.Module, mar
     with pytest.raises(RejectedCallError, match="because of"):
         program(x)
     assert torch.equal(program(ones(2, 6, 4)), ones(2, 6, 4) * 2)
+
+
+class Returns(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x.contiguous(), x.sum() + y.contiguous().sum()
+
+
+class Writes(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.nn.functional.relu(x.contiguous(), inplace=True).sum(1) + y.contiguous().sum()
+
+
+class Gives(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        x = x.contiguous()
+        x *= 2
+        return x, y.contiguous() + 1
+
+
+@pytest.mark.parametrize("build", [Returns, Writes, Gives])
+@pytest.mark.one_in(3)
+def test_contiguous_of_an_argument_that_comes_back_or_is_written_wants_a_contiguous_one(
+    build: Callable[[], torch.nn.Module],
+) -> None:
+    """The model copies another one, and what it gives, or writes to, is not the argument."""
+    model, observer = build(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows in (2, 3):
+            model(torch.randn(rows, 4), torch.randn(rows, 4))
+    program = observer.export()
+    assert program.verify().verified, program.report
+    x, y = torch.randn(4, 5).T, torch.randn(5, 8)[:, ::2]
+    before = x.clone()
+    with pytest.raises(
+        RejectedCallError, match=r"this graph needs a contiguous x, because of .* x, which is not contiguous"
+    ):
+        program(x, y)
+    assert torch.equal(x, before)
+    x = x.contiguous()
+    expected = model(x.clone(), y)
+    torch.testing.assert_close(program(x, y), expected)

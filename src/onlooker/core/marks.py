@@ -30,6 +30,8 @@ __all__ = [
     "asked_mark",
     "autocast_mark",
     "autocasts_in",
+    "contiguous_in",
+    "contiguous_mark",
     "ids_in",
     "ids_mark",
     "ints_in",
@@ -94,7 +96,7 @@ AUTOCASTS: Final = {
     "get_autocast_gpu_dtype": "cuda",
 }
 _AUTOCAST, _INTS = "autocast of ", "ints below 2**"
-_ASKED = "a cache without the attribute "
+_ASKED, _CONTIGUOUS = "a cache without the attribute ", "a contiguous "
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
@@ -155,6 +157,8 @@ def refused_of(mark: str) -> str:
         return f"calls where torch.{name}() is not {value}"
     for name in asked_in([mark]):
         return f"calls with a cache that has the attribute {name}"
+    for path in contiguous_in([mark]):
+        return f"calls with {path} in memory that is not contiguous"
     return f"calls {_REFUSED.get(mark, f'without {mark}')}"
 
 
@@ -249,6 +253,24 @@ def asked_mark(name: str) -> str:
     'a cache without the attribute is_compiled'
     """
     return f"{_ASKED}{name}"
+
+
+def contiguous_mark(path: str) -> str:
+    """Returns the mark of a graph whose model asks for an argument in contiguous memory, and gives it back or writes to
+    it: ``contiguous()`` of another one is a copy.
+    """
+    return f"{_CONTIGUOUS}{path}"
+
+
+def contiguous_in(marks: Iterable[str]) -> Iterator[str]:
+    """Yields the arguments among the marks of a graph that have to be contiguous.
+
+    >>> [*contiguous_in([GRADIENTS, contiguous_mark("x")])]
+    ['x']
+    """
+    for mark in marks:
+        if mark.startswith(_CONTIGUOUS):
+            yield mark.removeprefix(_CONTIGUOUS)
 
 
 def asked_in(marks: Iterable[str]) -> Iterator[str]:

@@ -43,6 +43,7 @@ __all__ = [
     "is_cast_to_another",
     "is_view",
     "origin_of",
+    "returned_placeholders",
     "shared_by",
     "written_before_refusal",
     "written_by",
@@ -373,6 +374,14 @@ def written_before_refusal(program: torch.export.ExportedProgram) -> frozenset[s
 def written_placeholders(program: torch.export.ExportedProgram) -> frozenset[str]:
     """The names of the placeholders whose tensors a graph writes to."""
     return frozenset().union(*(names for _, names in _placeholders_written(program)))
+
+
+def returned_placeholders(program: torch.export.ExportedProgram) -> frozenset[str]:
+    """The names of the placeholders whose tensors, or parts of them, may be results of a graph."""
+    sources = map(origin_of, program.graph.output_node().args[0])
+    return frozenset(
+        one.name for one in sources if isinstance(one, Node) and one.op == "placeholder"
+    )
 
 
 def written_results(program: torch.export.ExportedProgram) -> tuple[tuple[int, int], ...]:

@@ -30,6 +30,8 @@ from ..core.marks import (
     asked_mark,
     autocast_mark,
     autocasts_in,
+    contiguous_in,
+    contiguous_mark,
     ids_in,
     ids_mark,
     ints_in,
@@ -70,6 +72,7 @@ class MarksOfCalls:
         self._autocasts = tuple(autocasts_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
+        self._contiguous = frozenset(contiguous_in(graph.marks))
         self._power = next(ints_in(graph.marks), None)
         #: the positions of the inputs that a call writes to
         self.written = _written_inputs(graph)
@@ -105,9 +108,7 @@ class MarksOfCalls:
                 yield self._violation(SINGLE, f"{where}, which is {value}")
             if not isinstance(value, torch.Tensor):
                 continue
-            for mark, difference_of in self._tests:
-                if got := difference_of(value):
-                    yield self._violation(mark, f"{where}, {got}")
+            yield from self._of_tensor(where, value)
             for mark, is_one, got in _NOT_FINITE:
                 if mark in self._marks and self._has_any(position, value, is_one):
                     yield self._violation(mark, f"{where}, {got}")
@@ -117,6 +118,13 @@ class MarksOfCalls:
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, f"{where}, which is {self._paths[first]}")
+
+    def _of_tensor(self, where: str, value: torch.Tensor) -> Iterator[Violation]:
+        if where in self._contiguous and not value.is_contiguous():
+            yield self._violation(contiguous_mark(where), f"{where}, which is not contiguous")
+        for mark, difference_of in self._tests:
+            if got := difference_of(value):
+                yield self._violation(mark, f"{where}, {got}")
 
     def _shown_writes(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         """Yields the inputs that share memory with a written input: the model reads the write there, and a graph that

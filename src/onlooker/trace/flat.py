@@ -19,7 +19,7 @@ import torch
 from ..core.call import ARGUMENTS, OUTPUT
 from ..core.drawing.alike import numbered
 from ..core.errors import UsageError
-from ..core.marks import ATTRIBUTES
+from ..core.marks import ATTRIBUTES, contiguous_mark
 from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -31,6 +31,7 @@ from ..materialise.arguments import close_arguments
 from ..observing.cached_functions import cache_reads_are_told
 from ..observing.effects import Effect
 from ..observing.reach import Snapshot
+from ..proofs.operators import returned_placeholders, written_placeholders
 from ..proofs.path_condition import Atom
 from ..pytrees.unread import open_result
 from ..repairs.constant_tensors import CONSTANT_TENSORS, ConstantTensors
@@ -58,7 +59,7 @@ from ..repairs.trace_mode import InVainError, Reader, reading
 from ..repairs.untraced_tensors import UNTRACED_TENSORS, UntracedTensors
 from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
 from ..repairs.whole_lists import JoinedList, noting_list
-from ..torch_internals.tensor_marks import attributes_given_to
+from ..torch_internals.tensor_marks import attributes_given_to, memory_of
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
@@ -193,6 +194,7 @@ class FlatRun:
         self._remembered = Remembered(None, TablesOfSizes(None, {}))
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self.caches_read = CacheReads(plan.structure)
+        self._memory: Mapping[str, Any] = {}
         self._changes: Sequence[Effect] = ()
         #: what the last trace made of the objects of its caller, where no watched call does that
         self.arguments_changed: Sequence[Effect] = ()
@@ -266,6 +268,18 @@ class FlatRun:
         """The marks of tensors that the model read in the last trace, with their lines."""
         in_source = marks_in_source(self.lab.model, self.lab.subject.method)
         return {**self.marks_read.found, **self.caches_read.found, **in_source}
+
+    def marks_of_memory(self, program: torch.export.ExportedProgram) -> Mapping[str, str]:
+        """The marks of inputs that the model asks for in contiguous memory, and gives back or writes to: it copies
+        another one.
+        """
+        reached = written_placeholders(program) | returned_placeholders(program)
+        given_back = self.marks_read.given_back
+        return {
+            contiguous_mark(str(path)): given_back[memory]
+            for path, name in self.names.items()
+            if name in reached and (memory := self._memory.get(name)) in given_back
+        }
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The leaves of the result that are tensors or symbolic numbers, for inputs by name."""
@@ -348,6 +362,8 @@ class FlatRun:
         subject = self.lab.subject
         self.reads = SizeReads()
         self.marks_read = MarkReads(inputs.values(), self.lab.model, subject.autocast)
+        tensors = {name: one for name, one in inputs.items() if isinstance(one, torch.Tensor)}
+        self._memory = {name: memory_of(one) for name, one in tensors.items()}
         self.caches_read = CacheReads(self.plan.structure)
         tables = TablesOfSizes(self.lab.model, subject.former)
         self._remembered = Remembered(

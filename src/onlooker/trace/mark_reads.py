@@ -101,6 +101,7 @@ _KINDS: dict[Callable[..., Any], str] = {
 }
 
 
+_CONTIGUOUS = torch.Tensor.contiguous
 #: functions that ask for what only a backward of the model's own, or the model itself, has given
 _OF_OWN_GRADIENTS = frozenset({_GRAD, torch.Tensor.requires_grad_})
 _ASKS_GRAD = torch.is_grad_enabled
@@ -119,12 +120,14 @@ class MarkReads(Reader):
     what the calls were made in.
     """
 
-    functions = frozenset(_KINDS)
+    functions = frozenset((*_KINDS, _CONTIGUOUS))
 
     def __init__(
         self, inputs: Iterable[Any], model: Any = None, autocast: Iterable[Autocast] = ()
     ) -> None:
         self.found: dict[str, str] = {}
+        #: the memory of inputs that contiguous() was given, and gave back, with the line of the model
+        self.given_back: dict[Any, str] = {}
         self._model = model
         self._casts = {one.device: one.dtype for one in autocast}
         self._inputs = [value for value in inputs if isinstance(value, torch.Tensor)]
@@ -134,6 +137,12 @@ class MarkReads(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Notes the line of the model that reads a mark."""
+        if func is _CONTIGUOUS:
+            result = func(*args, **kwargs)
+            memory, frame = memory_of(result), frame_of_model()
+            if memory in self._memory and frame is not None:
+                self.given_back.setdefault(memory, line_of(frame))
+            return result
         kinds = [kind for kind in self._kinds(func, *args, **kwargs) if kind not in self.found]
         if kinds:
             frame = frame_of_model() if func in _READING_MEMORY else reading_frame(2, func)

@@ -212,7 +212,11 @@ def _traced(
     has_guards = UNGUARDED not in request.on
     named = takes_names(attempt.decisions, graph) if has_guards else {}
     graph = replace(
-        graph, oblivious=not has_guards, named=named, marks=flat.marks, decided=flat.decided
+        graph,
+        oblivious=not has_guards,
+        named=named,
+        marks={**flat.marks, **flat.marks_of_memory(graph.artifact)},
+        decided=flat.decided,
     )
     condition, bounds = find_bounds(graph, condition, calls, lab)
     graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))

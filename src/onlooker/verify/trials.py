@@ -18,7 +18,7 @@ import torch
 from ..contract.boundaries import between_bounds, boundary_sizes
 from ..core.call import Arguments, Values
 from ..core.contract import Contract, Way
-from ..core.marks import FINITE, MEMORY, NUMBERS
+from ..core.marks import FINITE, MEMORY, NUMBERS, contiguous_in
 from ..core.plan import LeafPlan, Plan, Symbol, symbol_names
 from ..core.precision import is_calibrated
 from ..core.sizes.expression import Sizes
@@ -343,7 +343,7 @@ class _Unseen:
 
     def _laid_out(self, sizes: Sizes) -> Iterator[Trial]:
         """Tensors that lie otherwise in memory, where the graph does not rest on how they lie."""
-        if MEMORY not in self.graph.marks:
+        if MEMORY not in self.graph.marks and not any(contiguous_in(self.graph.marks)):
             changed = in_other_layout(self.plan, self._values(sizes))
             if changed is not None:
                 yield self._trial(sizes, changed, ", other layout", Focus.LAYOUT)

@@ -563,6 +563,38 @@ def _rest_of_ints(x: torch.Tensor, y: Any) -> torch.Tensor:
     return rest
 
 
+def _rest(x: Any, y: Any) -> torch.Tensor:
+    """``remainder`` of floats: converters compute ``x - floor(x / y) * y``, which loses the digits of large numbers,
+    and ONNX Runtime has an exact ``fmod``.
+    """
+    if not isinstance(x, torch.Tensor):
+        x = torch.full_like(y, x, dtype=torch.result_type(x, y))
+    rest = torch.fmod(x, y)
+    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+def _whole_quotient(x: torch.Tensor, y: Any, **_: Any) -> torch.Tensor:
+    """``floor_divide`` of floats, by the exact rest as torch computes it: the floor of a rounded quotient may be one
+    more.
+    """
+    rest = torch.fmod(x, y)
+    quotient = (x - rest) / y
+    quotient = torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    whole = torch.floor(quotient)
+    whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
+    by_zero = (
+        (y == 0) if isinstance(y, torch.Tensor) else torch.full_like(x, y == 0, dtype=torch.bool)
+    )
+    return torch.where(by_zero, x / y, whole)
+
+
+def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str) -> torch.Tensor:
+    """``div`` that is rounded"""
+    if _are_ints(x, y):
+        return _quotient_of_ints(x, y, rounding_mode=rounding_mode)
+    return _whole_quotient(x, y)
+
+
 def _shifted_bytes(x: torch.Tensor, bits: int) -> Any:
     """``>>`` of bytes, which torch's converter shifts with a sign."""
     return torch.floor_divide(x, 2**bits)
@@ -651,8 +683,14 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(
         (_aten.div.Scalar_mode, _aten.div.Tensor_mode),
         Sometimes(
-            lambda x, y, rounding_mode=None: rounding_mode and _are_ints(x, y), _quotient_of_ints
+            lambda x, y, rounding_mode=None: (
+                rounding_mode == "floor" or (rounding_mode and _are_ints(x, y))
+            ),
+            _quotient,
         ),
+    ),
+    _aten.floor_divide.default: Sometimes(
+        lambda x, y: isinstance(x, torch.Tensor) and not _are_ints(x, y), _whole_quotient
     ),
     _aten.einsum.default: Sometimes(
         lambda _, tensors, **path: any(tensor.is_complex() for tensor in tensors), _complex_product
@@ -692,6 +730,11 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.repeat_interleave.self_int: Sometimes(
         lambda x, repeats, *_, **__: not isinstance(repeats, int), _each_repeated
     ),
+    **dict.fromkeys(
+        (_aten.remainder.Scalar, _aten.remainder.Tensor),
+        Sometimes(lambda x, y: not _are_ints(x, y), _rest),
+    ),
+    _aten.remainder.Scalar_Tensor: _rest,
     _aten.scatter.reduce: _combined,
     _aten.scatter.src: Sometimes(_are_longer, _with_those_taken(_aten.scatter.src)),
     _aten.scatter_add.default: Sometimes(_are_longer, _with_those_taken(_aten.scatter_add.default)),

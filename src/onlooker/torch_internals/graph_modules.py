@@ -105,16 +105,21 @@ def called(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:
 
 
 def written_anew(graph: Graph, node: Node, write: Callable[[Graph, Node], Node]) -> None:
-    """Puts the nodes that a function writes in the place of a node; each says the line of the model of that node."""
-    before = node.prev
+    """Puts the nodes that a function writes in the place of a node; each says the line of the model of that node, and
+    the one that stands for it has its name, by which a signature may know it.
+    """
+    before, name = node.prev, node.name
     with graph.inserting_before(node):
         written = write(graph, node)
-    made = node.prev
+    made, is_new = node.prev, False
     while made is not before:
         made.meta["stack_trace"] = node.meta.get("stack_trace")
+        is_new |= made is written
         made = made.prev
     node.replace_all_uses_with(written)
     graph.erase_node(node)
+    if is_new:
+        written.name = name
 
 
 def with_module(

@@ -108,3 +108,38 @@ def test_positions_of_a_long_mask_do_not_wrap(to: str, dtype: torch.dtype) -> No
     assert program.verify().verified, program.report
     long = torch.ones(2, 700, dtype=dtype)
     assert torch.equal(program(long), positions(long))
+
+
+class Pooled(torch.nn.Module):
+    """The greatest, and the least, of the rows that a mask leaves: infinite where it leaves none."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        hidden = ~mask[..., None]
+        top = x.masked_fill(hidden, -torch.inf).amax(1)
+        low = x.masked_fill(hidden, torch.inf).min(1, keepdim=True)[0]
+        return torch.where(top == -torch.inf, 0, top), low, x[0].masked_fill(hidden[0], -torch.inf).amax()
+
+
+@pytest.mark.parametrize("to", ["openvino", "onnx"])
+def test_the_greatest_of_infinite_numbers_is_infinite(to: str) -> None:
+    model, observer = Pooled().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 5), (3, 9)):
+            model(torch.randn(rows, length, 4), torch.ones(rows, length).bernoulli().bool())
+    program = observer.export(to=to)
+    assert program.verify().verified, program.report
+    x, mask = torch.randn(2, 6, 4), torch.zeros(2, 6, dtype=torch.bool)
+    mask[1, :3] = True
+    torch.testing.assert_close(program(x, mask), model(x, mask))
+
+
+@pytest.mark.parametrize("size", [1e2, 1e6])
+def test_the_rest_of_a_large_float_has_all_digits_in_onnx(size: float) -> None:
+    def rests(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x % 0.7, x % y, x.remainder(-0.3), 7.5 % y, x // 0.1, torch.div(x, y, rounding_mode="floor")
+
+    drawn = [(torch.randn(rows, 4) * 100, torch.randn(rows, 4)) for rows in (2, 3)]
+    program = program_of(rests, "onnx", *drawn)
+    assert program.verify().verified, program.report
+    x, y = torch.randn(5, 4) * size, torch.randn(5, 4)
+    torch.testing.assert_close(program(x, y), rests(x, y))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,3 +106,33 @@ def test_a_bool_of_two_tensors_that_is_another_one_is_refused_with_its_line() ->
     assert program(torch.rand(2, 5) + 1)[1] is False
     with pytest.raises(RejectedCallError, match="test_returned_numbers"):
         program(torch.zeros(2, 5))
+
+
+NUMBERS_OF_A_SIZE: dict[str, Callable[[int], Any]] = {
+    "ceil": lambda n: math.ceil(n / 3),
+    "floor": lambda n: math.floor(n * 0.7),
+    "round": lambda n: round(n * 0.5),
+    "root": lambda n: n**0.5,
+    "logarithm": lambda n: math.log(n + 1),
+    "either": lambda n: n ^ 5,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS_OF_A_SIZE)
+@pytest.mark.one_in(3)
+def test_a_program_that_gives_a_number_of_a_size_is_saved(name: str, tmp_path: Path) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * 2, NUMBERS_OF_A_SIZE[name](x.shape[1])
+
+    model, observer = Model(), InputObserver()
+    with observer(model):
+        for rows, length in ((2, 5), (3, 9), (2, 12)):
+            model(torch.randn(rows, length))
+    program = observer.export()
+    assert program.verify().verified, program.report
+    program.save(tmp_path / "p")
+    loaded = onlooker.load(tmp_path / "p")
+    for length in (1, 4, 25, 100):
+        found, expected = loaded(torch.zeros(1, length))[1], NUMBERS_OF_A_SIZE[name](length)
+        assert (type(found), found) == (type(expected), expected)

@@ -3,6 +3,7 @@
 * ONNX Runtime 1.31 compares 64-bit ints by their low halves where it looks for the greater or the greatest one, so
   that time stamps in milliseconds have another ``amax`` and ``clamp`` once in 25 days. Its ``Greater`` and
   ``ArgMax`` are right.
+* OpenVINO 2026.4 gives the least float for the maximum of infinite numbers alone, as of a row that is all hidden.
 * OpenVINO 2026.4 adds up bools and bytes in 8 bits: ``mask.cumsum(-1)`` wraps after 255 tokens.
 * ONNX Runtime and OpenVINO give 0 for the mean of no numbers, where torch gives NaN: ``x[mask].mean(0)``.
 
@@ -11,16 +12,22 @@ The comparisons may go when ONNX Runtime chooses as torch does: ``tests/targets/
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from ..torch_internals.graph_modules import called, written_anew
+from ..torch_internals.graph_modules import called, replace_for_others, written_anew
 from ..torch_internals.sizes import free_unbacked_symbols
 
-__all__ = ["long_ints_compared", "means_of_no_numbers", "short_ints_added_up"]
+__all__ = [
+    "extremes_of_infinite_numbers",
+    "long_ints_compared",
+    "means_of_no_numbers",
+    "short_ints_added_up",
+]
 
 _aten = torch.ops.aten
 _Change = Callable[[Graph, Any], Any]
@@ -42,6 +49,39 @@ def means_of_no_numbers(graph: Graph) -> None:
             value = numbers.meta["val"]
             if free_unbacked_symbols(value) and value.is_floating_point() and not node.kwargs:
                 written_anew(graph, node, _mean)
+
+
+def extremes_of_infinite_numbers(graph: Graph) -> None:
+    """Lets a graph give ``-inf`` for the maximum of numbers that are all ``-inf``, and ``inf`` for such a minimum."""
+    for target, infinite in _EXTREMES.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            numbers: Any = node.args[0]
+            value = numbers.meta["val"]
+            if not value.is_floating_point() or not value.ndim:
+                continue
+            values = [node] if isinstance(node.meta["val"], torch.Tensor) else _values_of(node)
+            for found in values:
+                with graph.inserting_before(found.next):
+                    made = _filled_where_infinite(graph, node, infinite, found)
+                replace_for_others(found, made)
+                made.name, found.name = found.name, made.name  # a result is known by its name
+
+
+def _values_of(node: Node) -> list[Node]:
+    """The numbers that an operator gives beside their indices."""
+    return [user for user in node.users if user.args[1] == 0]
+
+
+def _filled_where_infinite(graph: Graph, node: Any, infinite: float, found: Node) -> Node:
+    x, dims, keeps = (*node.args, [], False)[:3]
+    rank = x.meta["val"].ndim
+    dims = [dims] if isinstance(dims, int) else dims
+    dims = sorted({dim % rank for dim in dims} if dims else range(rank))
+    hidden = called(graph, _aten.eq.Scalar, x, infinite)
+    for dim in dims:
+        hidden = called(graph, _aten.all.dim, hidden, dim, True)
+    hidden = hidden if keeps else called(graph, _aten.squeeze.dims, hidden, dims)
+    return called(graph, _aten.masked_fill.Scalar, found, hidden, infinite)
 
 
 def short_ints_added_up(graph: Graph) -> None:
@@ -178,4 +218,10 @@ _CHOICES: dict[Any, _Change] = {
         ),
         _clamped_in_place,
     ),
+}
+
+#: the operators that choose the greatest or the least number, and the number that each has to choose where all are that
+_EXTREMES = {
+    **dict.fromkeys((_aten.amax.default, _aten.max.default, _aten.max.dim), -math.inf),
+    **dict.fromkeys((_aten.amin.default, _aten.min.default, _aten.min.dim), math.inf),
 }

@@ -25,7 +25,11 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import assertions_in, conditions_of
-from ..exact_numbers import means_of_no_numbers, short_ints_added_up
+from ..exact_numbers import (
+    extremes_of_infinite_numbers,
+    means_of_no_numbers,
+    short_ints_added_up,
+)
 from ..integers.packed import with_packed_weights, with_unpacked_bits
 from ..masked_rows import masked_rows_give_zeros
 from ..names import names_of
@@ -72,6 +76,7 @@ def convert_graph(graph: Graph) -> Any:
                 derivatives_by_parts,
                 masked_rows_give_zeros,
                 means_of_no_numbers,
+                extremes_of_infinite_numbers,
                 short_ints_added_up,
             ),
             steps_stay_sizes(program),

@@ -490,3 +490,33 @@ def test_a_write_that_another_argument_shows_is_refused_where_it_comes_last() ->
             file(x, y)
     torch.testing.assert_close(file(rows[:2], rows[2:]), torch.full((2, 3), 2.0))
     torch.testing.assert_close(rows, torch.tensor([2.0, 2, 1, 1])[:, None].expand(4, 3))
+
+
+class Streams(torch.nn.Module):
+    """A dict of inference parameters that the first call passes empty and every call fills, as of Mamba."""
+
+    def forward(self, x: torch.Tensor, params: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+        if params is None:
+            return x.cumsum(1)
+        if "sum" not in params:
+            params["sum"] = torch.zeros(x.shape[0], 4)
+        found = x.cumsum(1) + params["sum"][:, None]
+        params["sum"] = params["sum"] + x.sum(1)
+        return found
+
+
+@pytest.mark.parametrize("target", ["torch", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_a_dict_that_the_first_call_passes_empty_is_filled(target: str) -> None:
+    model, observer, params = Streams(), InputObserver(), dict[str, torch.Tensor]()
+    with observer(model), torch.no_grad():
+        for length in (5, 1, 3):
+            model(torch.randn(2, length, 4), params)
+    program = observer.export(to=target)
+    assert program.verify().verified, program.report
+    mine, theirs = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    for length in (7, 1, 2):
+        x = torch.randn(3, length, 4)
+        torch.testing.assert_close(program(x, mine), model(x, theirs))
+        torch.testing.assert_close(mine, theirs)
+    with pytest.raises(RejectedCallError, match="params was in every observed call"):
+        program(torch.randn(3, 2, 4))

@@ -57,8 +57,8 @@ def read_pretrained(name: str, dtype: str, say: Say) -> Pretrained:
     :raises UnsupportedError: ``no-task``, ``no-natural-use``
     :raises MissingPackageError: ``missing-package``
     """
-    load_transformers()
     folder = local_folder(name, "config.json")
+    load_transformers()
     say(f"reading {folder}")
     model = _model(folder, dtype)
     say("looking for a natural use")
@@ -121,6 +121,12 @@ def local_folder(name: str, listed: str) -> Path:
     :raises UsageError: ``no-saved-model``
     """
     folder = Path(name)
+    if not folder.is_dir() and name.startswith(("/", ".", "~")):
+        raise UsageError(
+            f"There is no folder {name}.",
+            slug="no-saved-model",
+            hint="Give the folder that save_pretrained() wrote, or an id of the hub.",
+        )
     if not folder.is_dir():
         try:
             from huggingface_hub import snapshot_download

@@ -170,14 +170,16 @@ def _has_bound(search: PlanSearch) -> bool:
 
 def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
     """Traces each set of tensors that calls of one plan may leave out: those that watched calls
-    left out, and all sets of a few tensors. The others have to be there.
+    left out, and all sets of a few tensors. The others have to be there, and so have those that were
+    empty and that no call may leave out: calls with an empty one have a graph of their own.
     """
-    required = _required_arguments(program)
-    roots = [root for root in absent_tensors(search.plan) if root not in required]
+    required, needed = _required_arguments(program), set(search.plan.needed)
+    absent = [root for root in absent_tensors(search.plan) if root not in required]
+    roots = [root for root in absent if root not in needed]
     watched = sets_left_out(search.plan, program.prepared.recording.calls, roots)
     in_watched: frozenset[str] = frozenset().union(*watched)
     roots.sort(key=lambda root: root not in in_watched)
-    bound = set(roots[_MOST_ABSENT:])
+    bound = {*roots[_MOST_ABSENT:], *needed.intersection(absent)}
     sets = dict.fromkeys((*watched, *_subsets(roots[:_MOST_ABSENT])))
     for names in sorted(sets, key=len):
         is_bound = not names.isdisjoint(bound)

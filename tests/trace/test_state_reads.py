@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import collections
 import functools
 import io
 import math
@@ -647,3 +648,26 @@ def test_a_model_that_asks_for_what_calls_leave_is_refused_after_one_trace(monke
         observer.export()
     assert caught.value.slug == "model-keeps-state"
     assert len(traces) == 1
+
+
+class Smooths(nn.Module):
+    """Keeps its last two means in an object that no argument can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: collections.deque[torch.Tensor] = collections.deque(maxlen=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last.append(x.mean(1))
+        return torch.stack(list(self.last)).sum(0)
+
+
+def test_what_no_state_takes_over_is_named_as_the_model_has_it() -> None:
+    model, observer = Smooths(), InputObserver(state=True)
+    with observer(model), torch.no_grad():
+        for size in (5, 3, 7, 2):
+            model(torch.rand(2, size, 4))
+    with pytest.raises(
+        ExportError, match=r"changes what it reads, last\[\d\] \(at .*self\.last.*or a list, tuple or dict"
+    ):
+        observer.export()

@@ -34,7 +34,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from ..model_source.frames import frame_of_model
-from ..model_source.lines import line_of, place_of_node
+from ..model_source.lines import is_of_python, line_of, place_of_node
 from ..observing.attribute_reads import reads_are_told
 from ..observing.effects import MISSING, Effect
 from ..observing.reach import Holder, ObjectState, Snapshot
@@ -131,7 +131,8 @@ class StateReads:
         """Notes a reading by the code of the model that runs now."""
         if path not in self.found:
             frame = frame_of_model()
-            self.found[path] = line_of(frame) if frame is not None else ""
+            is_named = frame is not None and not is_of_python(frame.f_code.co_filename)
+            self.found[path] = line_of(frame) if frame is not None and is_named else ""
 
     @property
     def unread(self) -> frozenset[str]:

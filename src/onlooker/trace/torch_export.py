@@ -24,6 +24,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..lab.runner import opened
+from ..lab.stateful import Stateful
 from ..materialise.arguments import Calls
 from ..model_source.lines import place_of_error
 from ..observing.effects import Effect
@@ -77,6 +78,10 @@ _MOST_CALLS_AFTER = 3
 #: places that a refusal names
 _MOST_NAMED = 4
 _PASS_IT = "Pass them to the method, and return them: watched calls did not show that they matter."
+_KEEP_LISTS = (
+    "Keep them in an attribute of the model that is a tensor, a number, a cache, or a list, tuple or dict of these:"
+    " state=True takes no other objects over."
+)
 _WATCH_STATE = (
     "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that are"
     " tensors and numbers."
@@ -144,7 +149,7 @@ def export_graph(
         error = attempt.error or error
         if attempt.error is not None and not lab.kept.lifted.issuperset(flat.state.found):
             # the next attempt runs the same Python, which reads this state again
-            raise reads_state(plan, flat.state.found)
+            raise reads_state(plan, flat.state.found, is_lifted=isinstance(lab.model, Stateful))
         found: Retry | Traced | None = next_attempt(attempt)
         if found is None and attempt.program is None:
             found = _at_watched_sizes(attempt, lab)
@@ -295,7 +300,7 @@ def _leaving_less(
     if reads:
         found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None
         if found is None:
-            raise reads_state(flat.plan, reads)
+            raise reads_state(flat.plan, reads, is_lifted=isinstance(lab.model, Stateful))
         return found
     if flat.state_written:
         _look_at_watched_calls(calls.samples, lab)
@@ -350,18 +355,22 @@ def _at_watched_sizes(attempt: Attempt, lab: Lab) -> Retry | None:
     return Retry(request.with_repair(WATCHED_SIZES))
 
 
-def reads_state(plan: Plan, reads: Mapping[str, str], *, is_watched: bool = False) -> ExportError:
+def reads_state(
+    plan: Plan, reads: Mapping[str, str], *, is_watched: bool = False, is_lifted: bool = False
+) -> ExportError:
     """The refusal of a model that reads what its calls count; ``is_watched`` is True where its state
-    is an argument, but for this.
+    is an argument, but for this, which watched calls did not change; ``is_lifted`` where no argument holds this.
     """
-    shown = [f"{path} (at {line})" if line else path for path, line in reads.items()]
+    inner = "inner." if is_lifted else ""  # the model in the function of its state
+    named = {path.removeprefix(inner): line for path, line in reads.items()}
+    shown = [f"{path} (at {line})" if line else path for path, line in named.items()]
     return ExportError(
         f"The model keeps state: each call of {plan.model or 'the model'}.{plan.method} changes what"
         f" it reads, {named_few(shown, _MOST_NAMED)}. So a later call may compute something else.",
         slug="model-keeps-state",
         hint=_PASS_IT
         if is_watched
-        else f"{_WATCH_STATE} Or pass them to the method, and return them.",
+        else f"{_KEEP_LISTS if is_lifted else _WATCH_STATE} Or pass them to the method, and return them.",
     )
 
 
@@ -423,7 +432,8 @@ def _refused(
     place = place_of_error(refusal) if refusal is not None else ""
     if isinstance(refusal, (TypeError, AttributeError)) and lab.kept.counted:
         # a stand-in of what calls count was given to something that wants the value itself
-        return reads_state(plan, dict.fromkeys(lab.kept.counted, place))
+        is_lifted = isinstance(lab.model, Stateful)
+        return reads_state(plan, dict.fromkeys(lab.kept.counted, place), is_lifted=is_lifted)
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     packed = _packed_weights(lab.model) if refusal is not None else ""

@@ -109,11 +109,8 @@ def _value(
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
         held = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
         # other graphs may have other ranks and other dtypes
-        candidates = [
-            tensor
-            for tensor in held
-            if tensor.ndim == len(shape) and str(tensor.dtype) == leaf.dtype
-        ]
+        of_rank = [tensor for tensor in held if tensor.ndim == len(shape)]
+        candidates = [one for one in of_rank if str(one.dtype) == leaf.dtype] or of_rank
         positions = counted(plan, leaf, sizes, seen)
         if positions is not None:
             return positions

@@ -53,8 +53,9 @@ from ..trace.order_reads import of_var_keyword, orders_differ
 
 __all__ = ["MarksOfCalls", "order_violation"]
 
-#: the marks of tensors without numbers that are not finite
+#: the greatest float of 32 bits
 _GREATEST = torch.finfo(torch.float32).max
+#: the marks of tensors without numbers that are not finite
 _NOT_FINITE = (
     (NUMBERS, torch.isnan, "which has NaN"),
     (FINITE, torch.isinf, "which has infinite ones"),

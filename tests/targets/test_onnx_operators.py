@@ -281,6 +281,25 @@ def test_complex_numbers_get_and_lose_axes_and_the_graph_of_torch_stays() -> Non
     assert program.verify().verified
 
 
+class Moved(torch.nn.Module):
+    """Complex numbers that are padded, chosen, repeated and added up, as in the bands of a spectrum."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        z = torch.view_as_complex(x)
+        padded = torch.nn.functional.pad(z, (1, 2))
+        loud = z.abs() > 1
+        found = (padded, z.repeat(1, 2), z.index_select(1, torch.arange(z.shape[1] - 1)), z.cumsum(1))
+        chosen = (torch.where(loud, z, z.flip(1)), torch.where(loud, z, x[..., 0]), z.masked_fill(loud, 0))
+        return tuple(map(torch.view_as_real, (*found, *chosen, torch.zeros_like(z) + z[:1])))
+
+
+def test_complex_numbers_are_padded_and_chosen() -> None:
+    program = watched(Moved(), (rand(2, 5, 2),), (rand(3, 8, 2),)).to("onnx")
+    assert program.verify().verified, program.report
+    x = rand(4, 6, 2)
+    torch.testing.assert_close(program(x), Moved()(x))
+
+
 class Spectra(torch.nn.Module):
     """Complex numbers that come in and go out, as pairs of a file."""
 

@@ -99,7 +99,8 @@ def called(graph: Graph, operator: Any, *args: Any, **kwargs: Any) -> Node:
     """A call of an operator, added where a graph is being changed, with the fake tensor of its result."""
     node = graph.call_function(operator, args, kwargs)
     values = map_arg(args, lambda one: one.meta["val"])
-    with mode_of(node.all_input_nodes or graph.nodes) or contextlib.nullcontext():
+    mode = mode_of(node.all_input_nodes or graph.nodes) or contextlib.nullcontext()
+    with mode, enable_python_dispatcher():  # as in a trace: kernels of C++ take no symbols
         node.meta["val"] = operator(*values, **kwargs)
     return node
 

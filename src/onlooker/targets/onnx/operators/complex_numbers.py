@@ -13,7 +13,7 @@ at "Support complex inputs". It may go when the converter has these functions;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,9 +37,15 @@ def _with_the_pair(size: list[Any], *rest: Any) -> tuple[Any, ...]:
 
 #: operator -> its arguments after the tensor, for the pairs
 _ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...]]] = {
-    _aten.unsqueeze.default: _before_the_pair,
-    _aten.select.int: _before_the_pair,
+    _aten.constant_pad_nd.default: lambda amounts, *rest: ([0, 0, *amounts], *rest),
+    _aten.cumsum.default: _before_the_pair,
     _aten.expand.default: _with_the_pair,
+    _aten.index_select.default: _before_the_pair,
+    _aten.pad.default: lambda amounts, *rest: ([0, 0, *amounts],),
+    _aten.repeat.default: lambda counts: ([*counts, 1],),
+    _aten.select.int: _before_the_pair,
+    _aten.unsqueeze.default: _before_the_pair,
+    _aten.zeros_like.default: lambda: (),
 }
 
 
@@ -49,12 +55,45 @@ def complex_numbers_as_pairs(graph: Graph) -> None:
     """
     for target in _ON_PAIRS:
         for node in graph.find_nodes(op="call_function", target=target):
-            if node.args[0].meta["val"].is_complex() and not node.kwargs:
+            if node.args[0].meta["val"].is_complex() and _is_plain(node):
                 written_anew(graph, node, _on_pairs)
+    for target in (_aten.where.self, _aten.masked_fill.Scalar):
+        for node in graph.find_nodes(op="call_function", target=target):
+            if node.meta["val"].is_complex() and (target is _aten.where.self or node.args[2] == 0):
+                written_anew(graph, node, _chosen)
+
+
+def _is_plain(node: Any) -> bool:
+    """True for an operator without options; a pad may say that its numbers are 0."""
+    is_pad = node.target in (_aten.pad.default, _aten.constant_pad_nd.default)
+    options = [*node.args[2:], *node.kwargs.values()] if is_pad else node.kwargs.values()
+    return not any(one for one in options if one != "constant")
 
 
 def _on_pairs(graph: Graph, node: Node) -> Node:
     value, *rest = node.args
     pairs = called(graph, _aten.view_as_real.default, value)
-    changed = called(graph, node.target, pairs, *_ON_PAIRS[node.target](*rest))
+    operator = _aten.constant_pad_nd.default if node.target is _aten.pad.default else node.target
+    changed = called(graph, operator, pairs, *_ON_PAIRS[node.target](*rest))
     return called(graph, _aten.view_as_complex.default, changed)
+
+
+def _chosen(graph: Graph, node: Any) -> Node:
+    """A choice between complex numbers, or between these and 0: of both parts by the one condition."""
+    pairs = [_as_pairs(graph, one, node.meta["val"].dtype) for one in _choices(node)]
+    condition = node.args[0 if node.target is _aten.where.self else 1]
+    if len(pairs) == 1:
+        pairs.insert(0, called(graph, _aten.zeros_like.default, pairs[0]))
+    whole = called(graph, _aten.unsqueeze.default, condition, -1)
+    found = called(graph, _aten.where.self, whole, *pairs)
+    return called(graph, _aten.view_as_complex.default, found)
+
+
+def _choices(node: Node) -> Sequence[Any]:
+    return node.args[1:] if node.target is _aten.where.self else node.args[:1]
+
+
+def _as_pairs(graph: Graph, value: Node, dtype: torch.dtype) -> Node:
+    if value.meta["val"].dtype is not dtype:
+        value = called(graph, _aten._to_copy.default, value, dtype=dtype)
+    return called(graph, _aten.view_as_real.default, value)

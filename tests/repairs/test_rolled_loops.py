@@ -970,3 +970,31 @@ def test_steps_after_a_longer_first_one_compute_no_shapes(monkeypatch: pytest.Mo
     monkeypatch.setattr(StepRecorder, "_repeated", noted)
     exported(FromNone().eval())
     assert 0 < len(computed) < 60
+
+
+class ChoosesByBytes(torch.nn.Module):
+    """Steps choose by a mask of bytes, as those of pytorch-crf."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(x.shape[:2], dtype=torch.uint8)
+        mask[:, -1] = 0
+        state = torch.zeros(x.shape[0], x.shape[2])
+        for t in range(x.shape[1]):
+            following = torch.tanh(state + x[:, t])
+            state = torch.where(mask[:, t].unsqueeze(1), following, state)
+            state = following.where(mask[:, 0].unsqueeze(1), state)
+        return state
+
+
+@pytest.mark.filterwarnings("ignore:.*uint8 condition tensor")
+@pytest.mark.slow
+def test_steps_that_choose_by_bytes_are_a_scan() -> None:
+    model, observer = ChoosesByBytes(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 5), (3, 7)):
+            model(torch.randn(rows, length, 4))
+    program = observer.export()
+    assert program.verify().verified, program.report
+    for length in (1, 3, 40):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))

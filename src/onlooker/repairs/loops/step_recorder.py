@@ -78,6 +78,8 @@ __all__ = ["Blanks", "StepRecorder"]
 
 _NUMBERS = {torch.Tensor.item, torch.Tensor.__index__}
 _MAKES_TENSORS = {torch.tensor, torch.as_tensor}
+#: the functions that choose by a condition, with the place of it
+_CHOOSES = {torch.where: 0, torch.Tensor.where: 1}
 _READS_VALUES = {
     *(torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
     *(torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.__int__),
@@ -174,6 +176,10 @@ class StepRecorder:
         self.note_conditions(loop)
         if loop.items:
             args, kwargs = self._with_rows(loop, func, args, kwargs)
+        if func in _CHOOSES and getattr(args[_CHOOSES[func]], "dtype", None) is torch.uint8:
+            place = _CHOOSES[func]  # a scan takes bools alone for a condition
+            condition = self.call(loop, torch.Tensor.bool, (args[place],), {})
+            args = (*args[:place], condition, *args[place + 1 :])
         if func in _READS_VALUES or _CONTEXT in name:
             return self._value_read(loop, func, args)
         if func in _TAKE_SIZES and loop.numbers is not None:

@@ -290,7 +290,8 @@ class Moved(torch.nn.Module):
         loud = z.abs() > 1
         found = (padded, z.repeat(1, 2), z.index_select(1, torch.arange(z.shape[1] - 1)), z.cumsum(1))
         chosen = (torch.where(loud, z, z.flip(1)), torch.where(loud, z, x[..., 0]), z.masked_fill(loud, 0))
-        return tuple(map(torch.view_as_real, (*found, *chosen, torch.zeros_like(z) + z[:1])))
+        rolled = (z.roll((1, -1), (0, -1)), torch.fft.fftshift(z, dim=(-2, -1)))
+        return tuple(map(torch.view_as_real, (*found, *chosen, *rolled, torch.zeros_like(z) + z[:1])))
 
 
 def test_complex_numbers_are_padded_and_chosen() -> None:

@@ -31,10 +31,15 @@ def _before_the_pair(dim: int, *rest: Any) -> tuple[Any, ...]:
     return (dim if dim >= 0 else dim - 1, *rest)
 
 
+def _all_before_the_pair(dims: Sequence[int]) -> tuple[Any, ...]:
+    return ([_before_the_pair(dim)[0] for dim in dims],)
+
+
 def _with_the_pair(size: list[Any], *rest: Any) -> tuple[Any, ...]:
     return ([*size, 2], *rest)
 
 
+_SHIFTS = (_aten.fft_fftshift.default, _aten.fft_ifftshift.default)
 #: operator -> its arguments after the tensor, for the pairs
 _ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     _aten.constant_pad_nd.default: lambda amounts, *rest: ([0, 0, *amounts], *rest),
@@ -43,6 +48,8 @@ _ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...]]] = {
     _aten.index_select.default: _before_the_pair,
     _aten.pad.default: lambda amounts, *rest: ([0, 0, *amounts],),
     _aten.repeat.default: lambda counts: ([*counts, 1],),
+    _aten.roll.default: lambda shifts, dims: (shifts, *_all_before_the_pair(dims)),
+    **dict.fromkeys(_SHIFTS, _all_before_the_pair),
     _aten.select.int: _before_the_pair,
     _aten.unsqueeze.default: _before_the_pair,
     _aten.zeros_like.default: lambda: (),
@@ -65,6 +72,9 @@ def complex_numbers_as_pairs(graph: Graph) -> None:
 
 def _is_plain(node: Any) -> bool:
     """True for an operator without options; a pad may say that its numbers are 0."""
+    if node.target in (_aten.roll.default, *_SHIFTS):
+        dims = node.args[-1] if len(node.args) == len(node.target._schema.arguments) else []
+        return isinstance(dims, (list, tuple)) and bool(dims)  # else all numbers are one row
     is_pad = node.target in (_aten.pad.default, _aten.constant_pad_nd.default)
     options = [*node.args[2:], *node.kwargs.values()] if is_pad else node.kwargs.values()
     return not any(one for one in options if one != "constant")

@@ -148,7 +148,8 @@ class RunnableProgram:
             changed=self.contents.changed,
         )
         state = None if self.state is None else self.state.copy()
-        return RunnableProgram(contents, samples, lab, state, self.weights, self.settings)
+        settings = None if lab is None else self.settings
+        return RunnableProgram(contents, samples, lab, state, self.weights, settings)
 
     def know_untouched(self, effects: Mapping[int, Mapping[str, ArgumentEffects]]) -> None:
         """Notes which lists, dicts or objects of tensors the kept calls leave as they are; ``effects``

@@ -292,3 +292,25 @@ def test_a_batch_is_normed_by_its_own_numbers_in_training(target: str) -> None:
     x, given, known = rand(9, 4), (torch.zeros(4), torch.ones(4)), (torch.zeros(4), torch.ones(4))
     torch.testing.assert_close(program(x, *given), Normed()(x, *known))
     torch.testing.assert_close(given, known)
+
+
+class Diagonals(torch.nn.Module):
+    """Diagonals that are written in place: filled, multiplied, and copied to beside the middle one."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        square = x @ x.T
+        square.diagonal().fill_(0)
+        planes = x[:, None] * x[:, :, None]
+        planes.diagonal(1, -2, -1).mul_(2)
+        planes.diagonal(-1, 1, 2).copy_(x[:, 1:])
+        wide = x * 2
+        wide.fill_diagonal_(1.0)
+        return square, planes, wide
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_diagonals_are_written(target: str) -> None:
+    program = exported(Diagonals(), [call(rand(*shape)) for shape in ((3, 5), (4, 6))]).to(target)
+    assert program.verify().verified, program.report
+    x = rand(7, 4)
+    torch.testing.assert_close(program(x), Diagonals()(x))

@@ -573,6 +573,24 @@ def _rest(x: Any, y: Any) -> torch.Tensor:
     return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
+def _with_diagonal(
+    x: torch.Tensor, numbers: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> torch.Tensor:
+    """``diagonal_scatter``, which a write to a diagonal is: ``x.diagonal().fill_(0)``."""
+    plane = x.movedim((dim1, dim2), (-2, -1))
+    rows = torch.arange(plane.shape[-2], device=x.device)
+    columns = torch.arange(plane.shape[-1], device=x.device)
+    is_on_it = columns - rows[:, None] == offset
+    places = (rows + min(offset, 0)).clamp(0, numbers.shape[-1] - 1)
+    found = torch.where(is_on_it, numbers.index_select(-1, places)[..., None], plane)
+    return found.movedim((-2, -1), (dim1, dim2))
+
+
+def _is_written_diagonal(node: Node) -> bool:
+    """True for the diagonal of a tensor that is written in place."""
+    return node.target is _aten.diagonal.default and any(map(written_by, node.users))
+
+
 def _whole_quotient(x: torch.Tensor, y: Any, **_: Any) -> torch.Tensor:
     """``floor_divide`` of floats, by the exact rest as torch computes it: the floor of a rounded quotient may be one
     more.
@@ -679,6 +697,7 @@ TAKEN_APART: dict[Any, Callable[..., Any]] = {
     _aten.cummax.default: Sometimes(_has_order, _running(torch.amax, -1)),
     _aten.cummin.default: Sometimes(_has_order, _running(torch.amin, 1)),
     _aten.cumprod.default: _of_an_axis(_running_product),
+    _aten.diagonal_scatter.default: _with_diagonal,
     _aten.digamma.default: _digamma,
     **dict.fromkeys(
         (_aten.div.Scalar_mode, _aten.div.Tensor_mode),
@@ -756,7 +775,8 @@ def take_apart(
 ) -> torch.export.ExportedProgram:
     """The program without the operators of the table; itself where it has none of them."""
     if not any(
-        node.target in table and _is_meant(table[node.target], node) for node in nodes_of(program)
+        (node.target in table and _is_meant(table[node.target], node)) or _is_written_diagonal(node)
+        for node in nodes_of(program)
     ):
         return program
     with (

@@ -52,7 +52,7 @@ SHOWN = ("torch", "transformers", "onnx", "onnxruntime", "numpy", "sympy")
 #: seconds after which a step has failed
 LIMIT = 3600
 #: of the fast tests one of so many is run in a smoke test, by the checksum of its name (tests/conftest.py)
-SMOKE_SHARE = 10
+SMOKE_SHARE = 20
 #: the most seconds in which a smoke test installs torch; it is skipped where that takes longer
 SMOKE_LIMIT = 300
 #: the settings of pip that uv has by another name

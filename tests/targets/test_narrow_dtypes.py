@@ -46,7 +46,7 @@ def inputs(rows: int, columns: int, dtype: torch.dtype) -> tuple[torch.Tensor, t
 
 
 @pytest.mark.parametrize(("run", "dtype"), CASES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_the_file_gives_the_numbers_of_the_model(run: Run, dtype: torch.dtype) -> None:
     model, observer = Applies(run), InputObserver()
     with observer(model), torch.no_grad():

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from test_faults import Delegates, described, outcome, recording_of
 
 from onlooker import InputObserver
-from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, UnsupportedError
+from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, RejectedCallError, UnsupportedError
 from onlooker.hypotheses.calls.replay import find_doubt
 from onlooker.observing.wrapped_model import wrapped_model
 
@@ -789,8 +789,10 @@ def test_a_program_of_a_model_with_lora_is_of_the_adapter_that_was_active() -> N
     with observer(model):
         before = logits(model)
     program = observer.export()
-    with model.disable_adapter(), program.installed(model):
+    with program.installed(model):
         torch.testing.assert_close(logits(model), before)
+        with model.disable_adapter(), pytest.raises(RejectedCallError, match="_adapters_disabled of the model is True"):
+            logits(model)
     model.merge_adapter()
     assert (
         not program.verify().verified

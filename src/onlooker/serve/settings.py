@@ -67,7 +67,7 @@ class Settings:
             (
                 vars(one.owner),
                 one.name,
-                None if isinstance(one.value, _CONTAINERS) else one.value,
+                None if type(one.value) in _CONTAINERS else one.value,
                 one,
             )
             for one in _settings_of(model)
@@ -88,13 +88,13 @@ def _settings_of(model: Any) -> Iterator[Setting]:
         space = vars(owner)
         mode = [(_MODE, space[_MODE])] if _MODE in space else []
         for name, value in dict((*own_values(owner), *mode)).items():
-            is_long = isinstance(value, _CONTAINERS) and len(value) > _MOST_ITEMS
+            is_long = type(value) in _CONTAINERS and len(value) > _MOST_ITEMS
             if name in space and not is_long and is_plain(value):
                 yield Setting(f"{prefix}.{name}" if prefix else name, owner, name, _copied(value))
 
 
 def _copied(value: Any) -> Any:
-    return copy.deepcopy(value) if isinstance(value, _CONTAINERS) else value
+    return copy.deepcopy(value) if type(value) in _CONTAINERS else value
 
 
 def read_by(run: Callable[[], object], settings: Sequence[Setting]) -> list[Setting]:

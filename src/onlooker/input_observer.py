@@ -358,8 +358,9 @@ class InputObserver:
                 changed=found.changed,
             )
             weights = program_weights(store.model)
-            model = lab.subject.watched if weights is None else None
-            settings = Settings(model, () if state is None else state.paths)
+            settings = None
+            if weights is None:
+                settings = Settings(lab.subject.watched, () if state is None else state.paths)
             program = RunnableProgram(contents, samples, lab, state, weights, settings)
             program.know_untouched(found.effects)
             return Program(program).to(to, **options)

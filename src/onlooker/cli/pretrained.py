@@ -121,13 +121,13 @@ def local_folder(name: str, listed: str) -> Path:
     :raises UsageError: ``no-saved-model``
     """
     folder = Path(name)
-    if not folder.is_dir() and name.startswith(("/", ".", "~")):
-        raise UsageError(
-            f"There is no folder {name}.",
-            slug="no-saved-model",
-            hint="Give the folder that save_pretrained() wrote, or an id of the hub.",
-        )
     if not folder.is_dir():
+        if name.startswith(("/", ".", "~")):
+            raise UsageError(
+                f"There is no folder {name}.",
+                slug="no-saved-model",
+                hint="Give the folder that save_pretrained() wrote, or an id of the hub.",
+            )
         try:
             from huggingface_hub import snapshot_download
 

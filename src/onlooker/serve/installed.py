@@ -160,20 +160,17 @@ class Installed:
         :raises RejectedCallError: ``attribute-switched``
         """
         changed = () if self._settings is None else self._settings.changed()
-        values = self._dispatcher.bound(args, kwargs) if changed else {}
-        graph = self._dispatcher.taker(values) if changed else None
+        if not changed:
+            return
+        values = self._dispatcher.bound(args, kwargs)
+        graph = self._dispatcher.taker(values)
         if graph is None:
-            return  # nothing was switched, or the call is refused
+            return  # the call is refused
         key = (graph.name, *((one.path, repr(one.now)) for one in changed))
         if key not in self._switched:
             self._switched[key] = self._read(changed, self._run_of(original), values)
-        for one in self._switched[key]:
-            raise RejectedCallError(
-                f"{one.path} of the model is {one.now!r}, and was {one.value!r} when the model was exported: the"
-                " model reads it, and the graphs have its value of then.",
-                slug="attribute-switched",
-                hint="Set the attribute back, or watch and export the model as it is now.",
-            )
+        if self._switched[key]:
+            raise _switched(self._switched[key][0])
 
     def _read(
         self, changed: Sequence[Setting], run: Callable[[Arguments], Any], values: dict[str, Any]
@@ -243,6 +240,15 @@ def _with_callers_objects(
                     raise of_another_class(name, values[name])
             result = put(result, effect.returned, values[name])
     return result
+
+
+def _switched(setting: Setting) -> RejectedCallError:
+    return RejectedCallError(
+        f"{setting.path} of the model is {setting.now!r}, and was {setting.value!r} when the model was exported: the"
+        " model reads the attribute, and the graphs have its former value as a constant.",
+        slug="attribute-switched",
+        hint="Set the attribute back, or watch and export the model as it is now.",
+    )
 
 
 def _not_returned(name: str) -> RejectedCallError:

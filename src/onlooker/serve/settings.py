@@ -75,7 +75,7 @@ class Settings:
         ]
 
     def changed(self) -> Sequence[Setting]:
-        """Those that have another value now."""
+        """Returns the settings that have another value now."""
         held = self._held
         maybe = [one for space, name, value, one in held if space.get(name, held) is not value]
         return [one for one in maybe if one.is_other()]
@@ -98,7 +98,7 @@ def _copied(value: Any) -> Any:
 
 
 def read_by(run: Callable[[], object], settings: Sequence[Setting]) -> list[Setting]:
-    """Returns those that a run reads and leaves as they are: a counter that it moves on is no setting."""
+    """Returns the settings that a run reads and leaves as they are: a counter that the run moves on is no setting."""
     read: dict[str, Setting] = {}
     begun = [replace(one, value=_copied(one.now)) for one in settings]
     with contextlib.ExitStack() as stack:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from ..torch_internals.graph_modules import called, replace_for_others, written_anew
+from ..torch_internals.graph_modules import called, written_anew
 from ..torch_internals.sizes import free_unbacked_symbols
 
 __all__ = [
@@ -61,10 +62,7 @@ def extremes_of_infinite_numbers(graph: Graph) -> None:
                 continue
             values = [node] if isinstance(node.meta["val"], torch.Tensor) else _values_of(node)
             for found in values:
-                with graph.inserting_before(found.next):
-                    made = _filled_where_infinite(graph, node, infinite, found)
-                replace_for_others(found, made)
-                made.name, found.name = found.name, made.name  # a result is known by its name
+                written_anew(graph, found, partial(_filled_where_infinite, node, infinite))
 
 
 def _values_of(node: Node) -> list[Node]:
@@ -72,7 +70,10 @@ def _values_of(node: Node) -> list[Node]:
     return [user for user in node.users if user.args[1] == 0]
 
 
-def _filled_where_infinite(graph: Graph, node: Any, infinite: float, found: Node) -> Node:
+def _filled_where_infinite(node: Any, infinite: float, graph: Graph, found: Any) -> Node:
+    """The numbers that ``node`` finds, filled where all that it looks at are infinite; ``found`` is the node that gives
+    them.
+    """
     x, dims, keeps = (*node.args, [], False)[:3]
     rank = x.meta["val"].ndim
     dims = [dims] if isinstance(dims, int) else dims
@@ -81,7 +82,8 @@ def _filled_where_infinite(graph: Graph, node: Any, infinite: float, found: Node
     for dim in dims:
         hidden = called(graph, _aten.all.dim, hidden, dim, True)
     hidden = hidden if keeps else called(graph, _aten.squeeze.dims, hidden, dims)
-    return called(graph, _aten.masked_fill.Scalar, found, hidden, infinite)
+    again = called(graph, found.target, *found.args)
+    return called(graph, _aten.masked_fill.Scalar, again, hidden, infinite)
 
 
 def short_ints_added_up(graph: Graph) -> None:

@@ -570,7 +570,13 @@ def _rest(x: Any, y: Any) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         x = torch.full_like(y, x, dtype=torch.result_type(x, y))
     rest = torch.fmod(x, y)
-    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+    return torch.where(_is_on_other_side(rest, y), rest + y, rest)
+
+
+def _is_on_other_side(rest: torch.Tensor, y: Any) -> torch.Tensor:
+    """Whether a rest of ``fmod``, which has the sign of the number, has another sign than the divisor."""
+    is_other: torch.Tensor = (rest != 0) & ((rest < 0) != (y < 0))
+    return is_other
 
 
 def _with_diagonal(
@@ -591,19 +597,18 @@ def _is_written_diagonal(node: Node) -> bool:
     return node.target is _aten.diagonal.default and any(map(written_by, node.users))
 
 
-def _whole_quotient(x: torch.Tensor, y: Any, **_: Any) -> torch.Tensor:
+def _whole_quotient(x: torch.Tensor, y: Any) -> torch.Tensor:
     """``floor_divide`` of floats, by the exact rest as torch computes it: the floor of a rounded quotient may be one
     more.
     """
     rest = torch.fmod(x, y)
     quotient = (x - rest) / y
-    quotient = torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    quotient = torch.where(_is_on_other_side(rest, y), quotient - 1, quotient)
     whole = torch.floor(quotient)
     whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
-    by_zero = (
-        (y == 0) if isinstance(y, torch.Tensor) else torch.full_like(x, y == 0, dtype=torch.bool)
-    )
-    return torch.where(by_zero, x / y, whole)
+    if not isinstance(y, torch.Tensor):
+        return x / y if y == 0 else whole
+    return torch.where(y == 0, x / y, whole)
 
 
 def _quotient(x: torch.Tensor, y: Any, *, rounding_mode: str) -> torch.Tensor:

@@ -156,12 +156,22 @@ def with_shapes_of(
     are_alike = list(inputs) == list(placeholders_of(program))
     if not are_alike or mode is None or any(map(_has_own_sizes, nodes_of(program))):
         return None
-    module = copied_module(program)
     values = [node.meta["val"] for node in inputs.values()]
+    return _of_inputs(program, mode, values, other.range_constraints)
+
+
+def _of_inputs(
+    program: torch.export.ExportedProgram,
+    mode: Any,
+    values: Sequence[Any],
+    ranges: Mapping[Any, Any],
+) -> torch.export.ExportedProgram:
+    """The program with the shapes that its tensors have for these fake inputs, whose symbols have the ranges."""
+    module = copied_module(program)
     with enable_python_dispatcher():  # as in a trace: kernels of C++ take no symbols
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*values)
     made = with_module(program, module)
-    made._range_constraints = dict(other.range_constraints)
+    made._range_constraints = dict(ranges)
     return made
 
 
@@ -189,15 +199,11 @@ def with_open_axes(
             with mode:
                 value = torch.empty_permuted(shape, order, dtype=value.dtype, device=value.device)
         values.append(value)
-    module = copied_module(program)
-    with enable_python_dispatcher():
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*values)
-    found = {mode.shape_env.replace(size.node.expr): size for size in symbols.values()}
+    made = _of_inputs(program, mode, values, program.range_constraints)
+    found = {mode.shape_env.replace(size.node.expr) for size in symbols.values()}
     if len(found) < len(symbols) or not all(one.is_symbol for one in found):
         return None
-    made = with_module(program, module)
-    ranges = {one: mode.shape_env.var_to_range[one] for one in found}
-    made._range_constraints = {**program.range_constraints, **ranges}
+    made._range_constraints.update((one, mode.shape_env.var_to_range[one]) for one in found)
     return made
 
 

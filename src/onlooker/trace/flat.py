@@ -59,7 +59,7 @@ from ..repairs.trace_mode import InVainError, Reader, reading
 from ..repairs.untraced_tensors import UNTRACED_TENSORS, UntracedTensors
 from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
 from ..repairs.whole_lists import JoinedList, noting_list
-from ..torch_internals.tensor_marks import attributes_given_to, memory_of
+from ..torch_internals.tensor_marks import attributes_given_to
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
@@ -192,9 +192,8 @@ class FlatRun:
         self._ranges, self.hits = RangeTensors(), HitRows()
         self._repeated = RepeatedLists()
         self._remembered = Remembered(None, TablesOfSizes(None, {}))
-        self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
+        self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads({})
         self.caches_read = CacheReads(plan.structure)
-        self._memory: Mapping[str, Any] = {}
         self._changes: Sequence[Effect] = ()
         #: what the last trace made of the objects of its caller, where no watched call does that
         self.arguments_changed: Sequence[Effect] = ()
@@ -276,9 +275,9 @@ class FlatRun:
         reached = written_placeholders(program) | returned_placeholders(program)
         given_back = self.marks_read.given_back
         return {
-            contiguous_mark(str(path)): given_back[memory]
+            contiguous_mark(str(path)): given_back[name]
             for path, name in self.names.items()
-            if name in reached and (memory := self._memory.get(name)) in given_back
+            if name in reached and name in given_back
         }
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -361,9 +360,7 @@ class FlatRun:
         self._repeated = RepeatedLists()
         subject = self.lab.subject
         self.reads = SizeReads()
-        self.marks_read = MarkReads(inputs.values(), self.lab.model, subject.autocast)
-        tensors = {name: one for name, one in inputs.items() if isinstance(one, torch.Tensor)}
-        self._memory = {name: memory_of(one) for name, one in tensors.items()}
+        self.marks_read = MarkReads(inputs, self.lab.model, subject.autocast)
         self.caches_read = CacheReads(self.plan.structure)
         tables = TablesOfSizes(self.lab.model, subject.former)
         self._remembered = Remembered(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -123,15 +123,17 @@ class MarkReads(Reader):
     functions = frozenset((*_KINDS, _CONTIGUOUS))
 
     def __init__(
-        self, inputs: Iterable[Any], model: Any = None, autocast: Iterable[Autocast] = ()
+        self, inputs: Mapping[Any, Any], model: Any = None, autocast: Iterable[Autocast] = ()
     ) -> None:
         self.found: dict[str, str] = {}
-        #: the memory of inputs that contiguous() was given, and gave back, with the line of the model
+        #: the inputs whose memory contiguous() was given, and gave back, with the line of the model
         self.given_back: dict[Any, str] = {}
         self._model = model
         self._casts = {one.device: one.dtype for one in autocast}
-        self._inputs = [value for value in inputs if isinstance(value, torch.Tensor)]
-        self._memory = set(map(memory_of, self._inputs)) - {None}
+        named = {name: one for name, one in inputs.items() if isinstance(one, torch.Tensor)}
+        self._inputs = [*named.values()]
+        self._memory_by_name = {name: memory_of(one) for name, one in named.items()}
+        self._memory = set(self._memory_by_name.values()) - {None}
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -141,7 +143,9 @@ class MarkReads(Reader):
             result = func(*args, **kwargs)
             memory, frame = memory_of(result), frame_of_model()
             if memory in self._memory and frame is not None:
-                self.given_back.setdefault(memory, line_of(frame))
+                for name, own in self._memory_by_name.items():
+                    if own == memory:
+                        self.given_back.setdefault(name, line_of(frame))
             return result
         kinds = [kind for kind in self._kinds(func, *args, **kwargs) if kind not in self.found]
         if kinds:

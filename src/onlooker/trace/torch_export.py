@@ -79,8 +79,8 @@ _MOST_CALLS_AFTER = 3
 _MOST_NAMED = 4
 _PASS_IT = "Pass them to the method, and return them: watched calls did not show that they matter."
 _KEEP_LISTS = (
-    "Keep them in an attribute of the model that is a tensor, a number, a cache, or a list, tuple or dict of these:"
-    " state=True takes no other objects over."
+    "Keep the state in an attribute of the model that is a tensor, a number, a cache, or a list, tuple or dict of"
+    " these: state=True takes no other objects over."
 )
 _WATCH_STATE = (
     "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that are"
@@ -149,7 +149,7 @@ def export_graph(
         error = attempt.error or error
         if attempt.error is not None and not lab.kept.lifted.issuperset(flat.state.found):
             # the next attempt runs the same Python, which reads this state again
-            raise reads_state(plan, flat.state.found, is_lifted=isinstance(lab.model, Stateful))
+            raise _reads_state(plan, flat.state.found, lab)
         found: Retry | Traced | None = next_attempt(attempt)
         if found is None and attempt.program is None:
             found = _at_watched_sizes(attempt, lab)
@@ -300,7 +300,7 @@ def _leaving_less(
     if reads:
         found = _at_watched_sizes(attempt, lab) if kept.lifted.issuperset(reads) else None
         if found is None:
-            raise reads_state(flat.plan, reads, is_lifted=isinstance(lab.model, Stateful))
+            raise _reads_state(flat.plan, reads, lab)
         return found
     if flat.state_written:
         _look_at_watched_calls(calls.samples, lab)
@@ -358,8 +358,9 @@ def _at_watched_sizes(attempt: Attempt, lab: Lab) -> Retry | None:
 def reads_state(
     plan: Plan, reads: Mapping[str, str], *, is_watched: bool = False, is_lifted: bool = False
 ) -> ExportError:
-    """The refusal of a model that reads what its calls count; ``is_watched`` is True where its state
-    is an argument, but for this, which watched calls did not change; ``is_lifted`` where no argument holds this.
+    """The refusal of a model that reads what its calls count; ``is_watched`` is True where state is an argument, and
+    watched calls did not show that these attributes matter, ``is_lifted`` where state is an argument that has no
+    place for such objects.
     """
     inner = "inner." if is_lifted else ""  # the model in the function of its state
     named = {path.removeprefix(inner): line for path, line in reads.items()}
@@ -372,6 +373,11 @@ def reads_state(
         if is_watched
         else f"{_KEEP_LISTS if is_lifted else _WATCH_STATE} Or pass them to the method, and return them.",
     )
+
+
+def _reads_state(plan: Plan, reads: Mapping[str, str], lab: Lab) -> ExportError:
+    """As :func:`reads_state`, for the model of a lab."""
+    return reads_state(plan, reads, is_lifted=isinstance(lab.model, Stateful))
 
 
 def writes_state(plan: Plan, changes: Sequence[Effect]) -> ExportError:
@@ -432,8 +438,7 @@ def _refused(
     place = place_of_error(refusal) if refusal is not None else ""
     if isinstance(refusal, (TypeError, AttributeError)) and lab.kept.counted:
         # a stand-in of what calls count was given to something that wants the value itself
-        is_lifted = isinstance(lab.model, Stateful)
-        return reads_state(plan, dict.fromkeys(lab.kept.counted, place), is_lifted=is_lifted)
+        return _reads_state(plan, dict.fromkeys(lab.kept.counted, place), lab)
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     packed = _packed_weights(lab.model) if refusal is not None else ""

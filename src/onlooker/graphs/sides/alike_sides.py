@@ -221,7 +221,7 @@ class _Runs:
         is_dear, is_untouched = lab.is_dear(calls.shapes(sizes)), False
         values = calls.values(sizes, has_floats=not is_dear)
         values = with_padding(calls, values, hidden=True) or values
-        marks = MarkReads(values.values(), lab.model, lab.subject.autocast)
+        marks = MarkReads(values, lab.model, lab.subject.autocast)
 
         @contextlib.contextmanager
         def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:

@@ -176,8 +176,9 @@ class StepRecorder:
         self.note_conditions(loop)
         if loop.items:
             args, kwargs = self._with_rows(loop, func, args, kwargs)
-        if func in _CHOOSES and getattr(args[_CHOOSES[func]], "dtype", None) is torch.uint8:
-            place = _CHOOSES[func]  # a scan takes bools alone for a condition
+        place = _CHOOSES.get(func, len(args))
+        if place < len(args) and getattr(args[place], "dtype", None) is torch.uint8:
+            # a scan takes bools alone for a condition
             condition = self.call(loop, torch.Tensor.bool, (args[place],), {})
             args = (*args[:place], condition, *args[place + 1 :])
         if func in _READS_VALUES or _CONTEXT in name:

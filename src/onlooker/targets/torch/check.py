@@ -34,8 +34,9 @@ _NAME_OF_SIZES = re.compile(r"(?!__)[A-Za-z_]\w*", re.ASCII)
 _FLOAT = re.compile(r"-?[0-9.]{1,60}(e[+-]?[0-9]{1,3})?")
 _FUNCTIONS = re.compile(
     "Abs|Add|And|BitwiseFn_bitwise_(and|or|xor)|CeilDiv|CeilToInt|CleanDiv|Eq|Equality|ExprCondPair|FloatPow|FloatTrueDiv"
-    "|FloorDiv|FloorToInt|Ge|GreaterThan|Gt|Identity|IntTrueDiv|IsNonOverlappingAndDenseIndicator|Le|LessThan|Lt|Max|Min|Mod"
-    "|ModularIndexing|Mul|Ne|Not|OpaqueUnaryFn_(acos|asin|atan|cos|cosh|exp|log|log2|sin|sinh|sqrt|tan|tanh)|Or|Piecewise|PythonMod|RoundToInt|StrictGreaterThan|StrictLessThan|ToFloat"
+    "|FloorDiv|FloorToInt|Ge|GreaterThan|Gt|Identity|IntTrueDiv|IsNonOverlappingAndDenseIndicator|Le|LessThan|Lt|Max|Min"
+    "|Mod|ModularIndexing|Mul|Ne|Not|OpaqueUnaryFn_(acos|asin|atan|cos|cosh|exp|log|log2|sin|sinh|sqrt|tan|tanh)|Or"
+    "|Piecewise|PythonMod|RoundToInt|StrictGreaterThan|StrictLessThan|ToFloat"
     "|TruncToFloat|TruncToInt|Unequality|Where|abs|ceiling|float|floor|int|max|min|round"
 )
 _MATH_OF_SIZES = frozenset({"ceil", "floor", "sqrt", "trunc", "isnan"})

@@ -14,6 +14,7 @@ at "Support complex inputs". It may go when the converter has these functions;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,29 +32,43 @@ def _before_the_pair(dim: int, *rest: Any) -> tuple[Any, ...]:
     return (dim if dim >= 0 else dim - 1, *rest)
 
 
-def _all_before_the_pair(dims: Sequence[int]) -> tuple[Any, ...]:
-    return ([_before_the_pair(dim)[0] for dim in dims],)
-
-
 def _with_the_pair(size: list[Any], *rest: Any) -> tuple[Any, ...]:
     return ([*size, 2], *rest)
 
 
-_SHIFTS = (_aten.fft_fftshift.default, _aten.fft_ifftshift.default)
-#: operator -> its arguments after the tensor, for the pairs
-_ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...]]] = {
-    _aten.constant_pad_nd.default: lambda amounts, *rest: ([0, 0, *amounts], *rest),
+def _shifted(dims: Any = None) -> tuple[Any, ...] | None:
+    """None for a shift of all dimensions, the pair among them."""
+    return ([_before_the_pair(dim)[0] for dim in dims],) if dims else None
+
+
+def _rolled(shifts: Any, dims: Any = None) -> tuple[Any, ...] | None:
+    """None for a roll of all numbers in a row."""
+    found = _shifted(dims)
+    return None if found is None else (shifts, *found)
+
+
+def _padded(amounts: list[Any], mode: Any = "constant", number: Any = None) -> Any:
+    """None for a pad by other numbers than 0."""
+    return ([0, 0, *amounts],) if mode == "constant" and not number else None
+
+
+#: operator -> its arguments after the tensor, for the pairs; None where these would be something else
+_ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...] | None]] = {
+    _aten.constant_pad_nd.default: lambda amounts, number=0: _padded(amounts, number=number),
     _aten.cumsum.default: _before_the_pair,
     _aten.expand.default: _with_the_pair,
+    _aten.fft_fftshift.default: _shifted,
+    _aten.fft_ifftshift.default: _shifted,
     _aten.index_select.default: _before_the_pair,
-    _aten.pad.default: lambda amounts, *rest: ([0, 0, *amounts],),
+    _aten.pad.default: _padded,
     _aten.repeat.default: lambda counts: ([*counts, 1],),
-    _aten.roll.default: lambda shifts, dims: (shifts, *_all_before_the_pair(dims)),
-    **dict.fromkeys(_SHIFTS, _all_before_the_pair),
+    _aten.roll.default: _rolled,
     _aten.select.int: _before_the_pair,
     _aten.unsqueeze.default: _before_the_pair,
     _aten.zeros_like.default: lambda: (),
 }
+#: operators that are another one for the pairs: ``pad`` by 0
+_INSTEAD = {_aten.pad.default: _aten.constant_pad_nd.default}
 
 
 def complex_numbers_as_pairs(graph: Graph) -> None:
@@ -62,29 +77,21 @@ def complex_numbers_as_pairs(graph: Graph) -> None:
     """
     for target in _ON_PAIRS:
         for node in graph.find_nodes(op="call_function", target=target):
-            if node.args[0].meta["val"].is_complex() and _is_plain(node):
-                written_anew(graph, node, _on_pairs)
+            is_plain = not any(one for one in node.kwargs.values() if one != "constant")
+            if not (is_plain and node.args[0].meta["val"].is_complex()):
+                continue
+            given = _ON_PAIRS[target](*node.args[1:])
+            if given is not None:
+                written_anew(graph, node, partial(_on_pairs, given))
     for target in (_aten.where.self, _aten.masked_fill.Scalar):
         for node in graph.find_nodes(op="call_function", target=target):
             if node.meta["val"].is_complex() and (target is _aten.where.self or node.args[2] == 0):
                 written_anew(graph, node, _chosen)
 
 
-def _is_plain(node: Any) -> bool:
-    """True for an operator without options; a pad may say that its numbers are 0."""
-    if node.target in (_aten.roll.default, *_SHIFTS):
-        dims = node.args[-1] if len(node.args) == len(node.target._schema.arguments) else []
-        return isinstance(dims, (list, tuple)) and bool(dims)  # else all numbers are one row
-    is_pad = node.target in (_aten.pad.default, _aten.constant_pad_nd.default)
-    options = [*node.args[2:], *node.kwargs.values()] if is_pad else node.kwargs.values()
-    return not any(one for one in options if one != "constant")
-
-
-def _on_pairs(graph: Graph, node: Node) -> Node:
-    value, *rest = node.args
-    pairs = called(graph, _aten.view_as_real.default, value)
-    operator = _aten.constant_pad_nd.default if node.target is _aten.pad.default else node.target
-    changed = called(graph, operator, pairs, *_ON_PAIRS[node.target](*rest))
+def _on_pairs(given: tuple[Any, ...], graph: Graph, node: Any) -> Node:
+    pairs = called(graph, _aten.view_as_real.default, node.args[0])
+    changed = called(graph, _INSTEAD.get(node.target, node.target), pairs, *given)
     return called(graph, _aten.view_as_complex.default, changed)
 
 

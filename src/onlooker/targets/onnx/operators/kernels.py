@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
+from operator import ne
 from typing import Any
 
 __all__ = ["cast_for_kernels"]
@@ -68,14 +69,11 @@ def _kernels() -> Mapping[str, list[tuple[tuple[int, int], Mapping[str, Sequence
 
 
 def _schema(node: Any, model: Any) -> Any:
+    """The schema of a plain operator; None for an operator that ONNX does not know."""
     import onnx
 
-    opset = model.opset_imports.get("", 0)
-    return (
-        onnx.defs.get_schema(node.op_type, opset, "")
-        if onnx.defs.has(node.op_type, opset, "")
-        else None
-    )
+    asked = (node.op_type, model.opset_imports.get("", 0), "")
+    return onnx.defs.get_schema(*asked) if onnx.defs.has(*asked) else None
 
 
 def _with_parameters(formal: Sequence[Any], values: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -105,17 +103,11 @@ def _with_kernel(operator: str, schema: Any, dtypes: _Dtypes) -> _Dtypes | None:
         known for (first, last), known in _kernels().get(operator, ()) if first <= version <= last
     ]
     choices = [(dtype, *_WIDER.get(dtype, ())) for dtype in dtypes.values()]
-    for choice in sorted(
-        product(*choices), key=lambda each: sum(map(_differs, each, dtypes.values()))
-    ):
+    for choice in sorted(product(*choices), key=lambda each: sum(map(ne, each, dtypes.values()))):
         chosen = dict(zip(dtypes, choice, strict=True))
         if any(_takes(known, chosen) for known in kernels):
             return chosen
     return None
-
-
-def _differs(one: str, other: str) -> bool:
-    return one != other
 
 
 def _takes(kernel: Mapping[str, Sequence[str]], dtypes: _Dtypes) -> bool:

@@ -235,6 +235,13 @@ def check_export(planted: Planted, calls: list[dict[str, int]]) -> None:
             torch.testing.assert_close(program(**inputs), model(**inputs))
 
 
+def test_a_length_that_equals_a_following_one_by_chance_is_free() -> None:
+    """Longer alone, the following one is refused, and the free one is not."""
+    planted = Planted(("a", "b", "c"), (("x", "offset", ("a",)),))
+    rows = [(2, 3, 6, 2), (2, 2, 5, 2), (2, 2, 5, 3), (3, 2, 5, 2)]
+    check_plans(planted, [dict(zip(("batch", "a", "b", "c"), row, strict=True)) for row in rows])
+
+
 EXPORTED = {
     kind: (Planted(("a", "b")[: KINDS[kind][0]], (("x", kind, ("a", "b")[: KINDS[kind][0]]),)), calls)
     for kind, calls in {

@@ -301,6 +301,38 @@ def test_the_script_exports_what_onlooker_exports(name: str) -> None:
         assert compared >= min(2, len(graph.plan.symbols)), graph.name
 
 
+class Parts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x
+        for part in x.split(3, 0):
+            out = out + part.sum()
+        return out
+
+
+def test_the_script_of_a_rolled_loop_takes_the_steps_that_it_was_traced_with() -> None:
+    """torch alone writes the parts down: the rows of a further part would be missing from the sum."""
+    model, observer = Parts().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows in (8, 5, 11):
+            model(torch.randn(rows, 4))
+    program = observer.export()
+    assert any(graph.has_rolled_loops for graph in program.graphs)
+    script = run_script(program.code())
+    taken = set()
+    for graph in program.graphs:
+        again = script[f"export_{graph.name}"](model).module()
+        for rows in range(1, 20):
+            x = torch.randn(rows, 4)
+            try:
+                found = again(x=x)
+            except AssertionError:
+                continue
+            taken.add(rows)
+            torch.testing.assert_close(found, model(x))
+    assert taken
+    assert "other numbers of steps are refused" in program.code()
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["mlp", "nested", "keywords", "changes"])
 @pytest.mark.one_in(2)

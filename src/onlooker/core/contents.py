@@ -92,6 +92,10 @@ class Outputs:
         return leaves
 
 
+#: how the note of a graph starts that says which loop of the model it rolled
+LOOP_NOTE = "the loop at"
+
+
 @dataclass(frozen=True, slots=True)
 class GraphContents:
     """One graph of a program: its plan, and what an export gave for it.
@@ -139,6 +143,13 @@ class GraphContents:
         of the paths.
         """
         return self.input_names or tuple(label_of(leaf.path) for leaf in self.plan.inputs)
+
+    @property
+    def has_rolled_loops(self) -> bool:
+        """True where a loop of the model is one operator of the graph, for any number of steps. torch.export by
+        itself writes the steps of its example one by one.
+        """
+        return any(note.startswith(LOOP_NOTE) for note in self.notes)
 
     def fixed_size(self, axis: Axis) -> int | None:
         """The number that the graph has at an axis; None where it has an expression, or tells nothing."""

@@ -124,8 +124,8 @@ def alternatives(table: Table) -> Iterator[Exclusions]:
 
 
 def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusions]:
-    """The table without a relation: what followed from the class may follow from either part, or
-    from others.
+    """The table without a relation: the sizes that followed from the class may follow from either part, or
+    from others, and the part that is kept may itself follow from nothing.
     """
     yield doubt.exclusions
     mined = mine(table, doubt.exclusions)
@@ -140,6 +140,13 @@ def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusio
     choices = [denied] if denied else []
     if len(denied) > 1:
         choices += [[relation] for relation in denied]
+    kept = [
+        _as_denied(derived)
+        for derived in mined.derived.values()
+        if derived.family != DEMANDED and set(doubt.kept) & set(derived.column.axes)
+    ]
+    if kept:
+        choices.insert(0, kept)
     for choice in choices[: _MOST_READINGS - 1]:
         yield replace(doubt.exclusions, denied=frozenset(choice))
 

@@ -402,10 +402,11 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Seque
         call = bracketed("torch.onnx.export(", items, ")")
     else:
         call = bracketed("torch.export.export(", [*items, "strict=False"], ")")
-    lines = [
-        f"def export_{name}(model):",
-        f'    """The program of calls like the observed ones {calls}."""',
-    ]
+    summary = f"The program of calls like the observed ones {calls}."
+    unrolls = graph.contents.has_rolled_loops
+    if unrolls:
+        summary += f"\n\n    {_UNROLLED[to]}\n    "
+    lines = [f"def export_{name}(model):", f'    """{summary}"""']
     settings = (
         ", torch.fx.experimental._config.patch(backed_size_oblivious=True)"
         if graph.contents.oblivious
@@ -417,7 +418,8 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Seque
         return "\n".join(lines)
     lines.append(f"        program = {laid_out(call, 8, 10)}")
     texts = [quoted(condition.replace(".shape[", ".size()[")) for condition in conditions]
-    checked = bracketed("guarded(", ["program", *texts], ")")
+    kept = ["*program._guards_code"] if unrolls else []
+    checked = bracketed("guarded(", ["program", *kept, *texts], ")")
     lines.append(f"    return {laid_out(checked, 4, 7)}")
     return "\n".join(lines)
 
@@ -444,6 +446,13 @@ def guarded(program, *conditions):
     program._guards_code = list(conditions)
     return program
 '''
+
+
+# onlooker's graph has such a loop as one operator, which torch by itself does not make of the loop
+_UNROLLED = {
+    "torch": "torch writes each step of a loop down: other numbers of steps are refused by its guards.",
+    "onnx": "torch writes each step of a loop down: the file is right for as many steps alone.",
+}
 
 
 # -- the script

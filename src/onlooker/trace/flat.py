@@ -17,6 +17,7 @@ import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
+from ..core.contents import LOOP_NOTE
 from ..core.drawing.alike import numbered
 from ..core.errors import UsageError
 from ..core.marks import ATTRIBUTES, contiguous_mark
@@ -240,7 +241,7 @@ class FlatRun:
         taken = dict.fromkeys(self.branches.taken)
         by_values = dict.fromkeys(self.values.taken if self.values is not None else ())
         return [
-            *(f"the loop at {line} is a scan of torch, {most}" for line in scans),
+            *(f"{LOOP_NOTE} {line} is a scan of torch, {most}" for line in scans),
             *(f"the branch at {line} is taken for all sizes: {_CHANGES_NOTHING}" for line in taken),
             *(f"the branch at {line} is traced on one side, {_COUNTS}" for line in by_values),
         ]

@@ -22,6 +22,8 @@ from onlooker import (
     RejectedCallError,
     UsageError,
 )
+from onlooker.contract.checker import Checker
+from onlooker.core.contract import Constraint, Contract, Origin, Region
 from onlooker.zoo import tiny_model
 
 
@@ -254,6 +256,21 @@ def llama() -> tuple[Program, Callable[..., Recording]]:
 def test_traffic_of_a_language_model(options: dict[str, Any], outside: set[str]) -> None:
     found, record = llama()
     assert {row.where for row in found.check(record(**options)).violations} == outside
+
+
+def test_a_region_without_an_answer_keeps_no_call_from_another_one() -> None:
+    observer = InputObserver()
+    model = torch.nn.Linear(3, 2)
+    with observer(model):
+        for batch in (2, 5):
+            model(torch.randn(batch, 3))
+    plan = observer.export().plans[0]
+    (name,) = [symbol.name for symbol in plan.symbols]
+    divided, empty = (Region((Constraint(text, Origin.MODEL),)) for text in (f"8 % {name} == 0", f"{name} <= 3"))
+    for regions in ((divided, empty), (empty, divided)):
+        served = Checker(plan, Contract(regions))
+        assert [served([torch.ones(n, 3)]) for n in (0, 3, 4, 5)] == [True, True, True, False]
+    assert not Checker(plan, Contract((divided,)))([torch.ones(0, 3)])
 
 
 @pytest.mark.slow

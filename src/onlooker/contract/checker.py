@@ -60,7 +60,19 @@ class Checker:
 
     def __call__(self, inputs: Sequence[Any]) -> bool:
         """True when the inputs are in the contract."""
-        return self._holds(inputs)
+        try:
+            return self._holds(inputs)
+        except (ArithmeticError, ValueError):  # a region has no answer: another one may have
+            return len(self.contract.regions) > 1 and self._is_in_a_region(inputs)
+        except (IndexError, TypeError):  # another rank
+            return False
+
+    def _is_in_a_region(self, inputs: Sequence[Any]) -> bool:
+        """True when the inputs are in the contract, asked region by region."""
+        try:
+            return not any(self.violations(inputs))
+        except (ArithmeticError, ValueError):  # the expression of an axis has no answer
+            return False
 
     def violations(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         """Yields the violations of the inputs: ranks, then constant sizes, relations, ranges,
@@ -158,7 +170,8 @@ def _spelled(plan: Plan) -> Spelling:
 
 
 def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]:
-    """A Python function of the inputs.
+    """A Python function of the inputs, which raises for inputs of another rank, and where a condition has
+    no answer.
 
     Every name in its source is made here, and every formula has passed :func:`read_formula`.
     """
@@ -194,19 +207,7 @@ def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]
     space: dict[str, Any] = {"__builtins__": {}, "math": math, **FUNCTIONS}
     exec("\n".join(lines), space)
     function: Callable[[Sequence[Any]], bool] = space["check"]
-
-    def check(inputs: Sequence[Any]) -> bool:
-        try:
-            return function(inputs)
-        except (
-            ArithmeticError,
-            ValueError,
-            IndexError,
-            TypeError,
-        ):  # a condition without an answer, another rank
-            return False
-
-    return check
+    return function
 
 
 def _source_of(expression: Expression, variables: Mapping[str, str]) -> str:

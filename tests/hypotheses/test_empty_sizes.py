@@ -165,23 +165,15 @@ def test_an_operator_that_would_end_the_process_is_not_run() -> None:
     torch.testing.assert_close(program(ids, offsets), model(ids, offsets))
 
 
-class Bag(torch.nn.Module):
-    """torch ends the process for such a bag of ids without an offset."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean = torch.nn.EmbeddingBag(20, 4, mode="mean", padding_idx=0)
-
-    def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        return self.mean(ids, offsets)
-
-
-def test_places_where_packed_rows_begin_are_never_none() -> None:
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_no_bag_is_tried_where_a_row_of_padding_is_left_out(mode: str) -> None:
+    """The kernels that leave out a row of padding read beyond their memory, too; here no call changes the offsets."""
     observer = InputObserver()
-    model = Bag()
+    model = torch.nn.EmbeddingBag(20, 4, mode=mode, padding_idx=0)
     with observer(model), torch.no_grad():
         for n in (5, 9, 12):
             model(torch.randint(1, 9, (n,)), torch.tensor([0, 2, 4]))
     program = observer.export()
     assert program.verify().verified
-    assert not any("offsets.shape[0] = 0" in str(probe) for probe in program.plans[0].probes)
+    ids, offsets = torch.randint(0, 9, (11,)), torch.tensor([0, 4, 4, 9])
+    torch.testing.assert_close(program(ids, offsets), model(ids, offsets))

@@ -170,8 +170,8 @@ def _spelled(plan: Plan) -> Spelling:
 
 
 def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]:
-    """A Python function of the inputs, which raises for inputs of another rank, and where a condition has
-    no answer.
+    """A Python function of the inputs, which raises an IndexError or a TypeError for inputs of another rank, and
+    an ArithmeticError or a ValueError where a condition has no answer.
 
     Every name in its source is made here, and every formula has passed :func:`read_formula`.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import Plan
 from ..materialise.arguments import Calls
 from .draft import Draft
 from .family import Family
@@ -47,7 +47,7 @@ class EmptySizes(Family):
         overrides = self._draft.overrides
         numbers = {name for leaf in plan.inputs if leaf.value for name in leaf.value.symbols}
         sizes = {name for leaf in plan.inputs for size in leaf.shape for name in size.symbols}
-        bounds = [leaf for leaf in plan.inputs if _is_of_packed_rows(leaf, plan, calls)]
+        bounds = [leaf for leaf in plan.inputs if calls.domains.of(leaf.path).last_is is not None]
         closed = {*(numbers & sizes), *overrides.ranges}
         closed.update(name for leaf in bounds for name in leaf.shape[-1].symbols)
         return [
@@ -62,17 +62,3 @@ class EmptySizes(Family):
         """True where the model takes a call with some sizes at 0, the others as in the last call."""
         why = f"{', '.join(names)} = 0"
         return self._taken(calls, dict.fromkeys(names, 0), why) is not None
-
-
-def _is_of_packed_rows(leaf: LeafPlan, plan: Plan, calls: Calls) -> bool:
-    """True for the places at which packed rows begin or end, in items of another length: the first is 0,
-    or the last is the number of items.
-    """
-    domain = calls.domains.of(leaf.path)
-    if domain.last_is is not None:
-        return True
-    own = set(leaf.shape[-1].symbols) if leaf.shape else set()
-    ends = {
-        name for axis in (*domain.below, *domain.at_most) for name in plan.expression(axis).symbols
-    }
-    return domain.first == 0 and bool(own) and bool(ends - own)

@@ -125,7 +125,7 @@ def alternatives(table: Table) -> Iterator[Exclusions]:
 
 def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusions]:
     """The table without a relation: the sizes that followed from the class may follow from either part, or
-    from others, and the part that is kept may itself follow from nothing.
+    from others, and the part that is kept may be free.
     """
     yield doubt.exclusions
     mined = mine(table, doubt.exclusions)

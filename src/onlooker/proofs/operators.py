@@ -76,9 +76,11 @@ FATAL_IF_NOT_FINITE = {
     _aten.linalg_eig.default,
     _aten.linalg_eigvals.default,
 }
-#: ``embedding_bag``: its kernel for ``mode="max"`` reads beyond its memory where there is no bag
+#: ``embedding_bag``: its kernels for ``mode="max"`` and for a ``padding_idx`` read beyond their memory where there is
+#: no bag
 _OF_BAGS = {_aten._embedding_bag.default, _aten._embedding_bag_forward_only.default}
-_OFFSETS_OF_BAGS, _MODE_OF_BAGS, _LARGEST_OF_BAGS = 2, 4, 2
+_OFFSETS_OF_BAGS, _MODE_OF_BAGS, _PADDING_OF_BAGS = 2, 4, 8
+_LARGEST_OF_BAGS = 2
 #: the names of operators that put all elements of a tensor elsewhere, or give them another dtype, and change none
 MOVES = frozenset(
     {
@@ -185,8 +187,10 @@ def _is_composite(target: OpOverload) -> bool:
 
 def ends_process(func: Any, args: Sequence[Any]) -> bool:
     """True for a call of an operator whose kernel ends the process: ``embedding_bag`` of no bag."""
-    is_of_largest = func in _OF_BAGS and args[_MODE_OF_BAGS] == _LARGEST_OF_BAGS
-    return is_of_largest and args[_OFFSETS_OF_BAGS].numel() == 0
+    if func not in _OF_BAGS or args[_OFFSETS_OF_BAGS].numel() > 0:
+        return False
+    padding = args[_PADDING_OF_BAGS] if len(args) > _PADDING_OF_BAGS else -1
+    return bool(args[_MODE_OF_BAGS] == _LARGEST_OF_BAGS or padding >= 0)
 
 
 @functools.cache
